@@ -261,7 +261,7 @@ class CombinedParser:
 
     def arguments(self, piece: str) -> None:
         """Emits a piece of the JSON text of the running call's arguments."""
-        self._args = self._args or bool(piece)
+        self._args = self._args or bool(piece.strip())
         self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:

@@ -12,12 +12,13 @@ from ...grammar.call_syntax import CallForm
 from .base import Enclosed, ModelFamily
 from .call_forms import arguments_after
 from .json_calls import json_arguments
-from .scanner import Steps
+from .scanner import Steps, Tags
 
 CALLS, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL = "<｜tool▁call▁begin｜>"
 SEPARATOR = "<｜tool▁sep｜>"
 END = "<｜tool▁call▁end｜>"
+_NO_ARGUMENTS = Tags([END])
 _NAME = re.compile(r"[^<>`{}\n]*")
 
 
@@ -37,7 +38,9 @@ class DeepSeekCalls(Enclosed):
             yield from self.scanner.space()
             if not (yield from self.scanner.literal("```json")):
                 return False
-        if (yield from self.scanner.space()) != "{" or not name.strip():
+        if not name.strip():
+            return False
+        if (yield from self.scanner.space()) != "{" and (yield from self.scanner.ahead(_NO_ARGUMENTS)) <= 0:
             return False
         yield from self._arguments(name.strip())
         return True

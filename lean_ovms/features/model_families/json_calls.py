@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import ClassVar
 
 import orjson
@@ -12,6 +13,10 @@ from .scanner import Sink, Steps, ignore
 
 FENCE = "```"
 """The beginning and end of a code block in Markdown."""
+_LANGUAGE = re.compile(r"[A-Za-z0-9_+.\-]*")
+"""The name of a language after the beginning of a code block."""
+_NESTED = "function"
+"""The key of the call in {"type": "function", "function": {"name": …, "arguments": …}}, as clients send calls."""
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 """Other keys that models write into calls, which are dropped."""
 
@@ -45,8 +50,8 @@ class JsonCalls(Syntax):
         return (yield from self.calls(eager=False))
 
     def fenced(self) -> Steps[bool]:
-        """Reads calls in a code fence after its first line, and the fence's end. Returns False if there is none."""
-        yield from self.scanner.literal("json")
+        """Reads calls in a code fence of any language, and the fence's end. Returns False if there is none."""
+        yield from self.scanner.word(_LANGUAGE)
         yield from self.scanner.space()
         if not (yield from self.start()):
             return False
@@ -64,18 +69,7 @@ class JsonCalls(Syntax):
             return False
         yield from self.scanner.literal("{")  # the braces may be doubled (see `calls`)
         call = _Call(self, eager)
-        while True:
-            mark = yield from self.scanner.space()
-            if mark == "}":
-                self.scanner.pos += 1
-                return call.complete()
-            if mark == ",":
-                self.scanner.pos += 1
-                continue
-            if call.started:
-                self.scanner.record()  # so that text which turns out not to be an argument becomes content
-            if mark != '"' or not (yield from call.member()):
-                return call.broken()
+        return call.complete() if (yield from call.members()) else call.broken()
 
     def calls(self, *, eager: bool = True) -> Steps[bool]:
         """Reads objects, single or in a list, separated by "," or ";". Returns False if the first one is not a call.
@@ -141,6 +135,24 @@ class _Call:
         """Argument text that came before the name."""
         self.extra: list[str] = []
         """Members that are no part of a call: returned as text, not lost."""
+        self._argument_keys = syntax.argument_keys
+        self._complete = False
+        """Whether arguments have been read. Further ones are dropped."""
+
+    def members(self) -> Steps[bool]:
+        """Reads the members of an object and the brace after them. Returns False if the object breaks off."""
+        while True:
+            mark = yield from self.scanner.space()
+            if mark == "}":
+                self.scanner.pos += 1
+                return True
+            if mark == ",":
+                self.scanner.pos += 1
+                continue
+            if self.started:
+                self.scanner.record()  # so that text which turns out not to be an argument becomes content
+            if mark != '"' or not (yield from self.member()):
+                return False
 
     def member(self) -> Steps[bool]:
         """Reads one "key": value. Returns False if the object breaks off here."""
@@ -150,8 +162,13 @@ class _Call:
         self.scanner.pos += 1
         first = yield from self.scanner.space()
         word = decoded("".join(key))
-        if word in self.syntax.argument_keys:
+        if word in self._argument_keys:
             return (yield from self.arguments(first))
+        if word == _NESTED and first == "{" and not self.name:
+            self.scanner.pos += 1
+            # A definition of a tool, which models repeat, has this form too, but no arguments.
+            self.eager, self._argument_keys = False, ("arguments",)
+            return (yield from self.members())
         if word in self.syntax.name_keys and first == '"' and not self.name:
             return (yield from self.read_name())
         if word in _IGNORED_KEYS:
@@ -178,14 +195,18 @@ class _Call:
 
     def arguments(self, first: str) -> Steps[bool]:
         """Reads the arguments, and passes them on, or keeps them until the name is known."""
+        if self._complete:
+            return (yield from self.scanner.json_value(ignore))
+        if first == "n":
+            self.add_arguments("")
+            return (yield from self.scanner.json_value(ignore))
+        self._complete = True
         if first == '"':
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
             if whole or self.started:
                 self.add_arguments(unwrapped("".join(quoted), whole))
             return whole
-        if first == "n":
-            return (yield from self.scanner.json_value(ignore))
         if first != "{" and not self.started:
             return False
         self.add_arguments("")
@@ -284,4 +305,6 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
         pending = pending.removesuffix("]").rstrip().removesuffix("}").rstrip()
     if pending:
         sink(pending)
+    elif tag:
+        out.end_call()
     return False

@@ -13,13 +13,14 @@ from ...types import Json
 from .base import Enclosed, ModelFamily
 from .call_forms import INDEX, function_name
 from .json_calls import json_arguments
-from .scanner import Steps
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 
 CALLS, CALLS_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL = "<|tool_call_begin|>"
 ARGUMENTS = "<|tool_call_argument_begin|>"
 END = "<|tool_call_end|>"
+_NO_ARGUMENTS = Tags([END])
 _ID = re.compile(r"[^<>{}\n]*")
 
 
@@ -38,9 +39,9 @@ class KimiK2Calls(Enclosed):
         yield from self.scanner.space()
         call_id = (yield from self.scanner.word(_ID)).strip()
         name = name_of(call_id)
-        if not (yield from self.scanner.literal(ARGUMENTS)) or (yield from self.scanner.space()) != "{":
+        if not name or not (yield from self.scanner.literal(ARGUMENTS)):
             return False
-        if not name:
+        if (yield from self.scanner.space()) != "{" and (yield from self.scanner.ahead(_NO_ARGUMENTS)) <= 0:
             return False
         self.out.call(name, call_id if call_id.rpartition(":")[2].isdigit() else "")
         yield from json_arguments(self.out, self.out.arguments)
