@@ -6,11 +6,12 @@ The fields are `tools`, `tool_choice` and `parallel_tool_calls`. Requests withou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...models.generation import Generation, WrappedStream
+from ...models.generation import CallArguments, Generation, WrappedStream
 from ...types import Delta, Json, Text, ToolCallStart
 from ...types.push import Sink
 
@@ -112,6 +113,7 @@ class LimitedCalls(WrappedStream):
         super().__init__(generation)
         self._running = set(range(choices))
         self._called: set[int] = set()
+        self._arguments = [CallArguments() for _ in range(choices)]
         self._one = one
         self._only = only
 
@@ -133,5 +135,7 @@ class LimitedCalls(WrappedStream):
             else:
                 over = self._only and isinstance(event, Text) and delta.index in self._called
             if over:
-                return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
+                broken = self._arguments[delta.index].broken()
+                return replace(delta, events=delta.events[:place], finish="stop", stop=None, broken_call=broken)
+            self._arguments[delta.index].add(event)
         return delta

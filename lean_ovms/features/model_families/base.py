@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ...grammar.call_syntax import CallForm, OutputForm, ReasoningForm
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
+FENCE = "```"
+"""The beginning and end of a code block in Markdown."""
 _QUOTES = ("`", '"', "'")
 """Quotes. One before a reasoning tag shows that the text is about the tag."""
 
@@ -155,6 +157,8 @@ class CombinedParser:
         self.markup = _tags((*self._by_tag, *self._noise))
         self._starters = [syntax for syntax in self.syntaxes if syntax.at_start]
         self.tags = self.markup.all
+        self.markup_in_calls = _tags(tuple(tag for tag in self.tags if tag != FENCE))
+        """The markup without code fences, which arguments may contain."""
         self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
         self._may_call = bool(self._starters) or any(syntax.tools for syntax in self.syntaxes)
         self._blanks = [] if self._may_call else None

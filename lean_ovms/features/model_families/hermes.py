@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm
-from .base import ModelFamily
+from .base import FENCE, ModelFamily
 from .call_forms import in_json
-from .json_calls import FENCE, EnclosedOrOffered
+from .json_calls import EnclosedOrOffered
 
 _TAGS = (FENCE, "<tool_call>", "</tool_call>")
 _AROUND = ("<tool_call>\n", "\n</tool_call>")

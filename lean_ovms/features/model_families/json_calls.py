@@ -8,11 +8,9 @@ from typing import ClassVar
 
 import orjson
 
-from .base import CombinedParser, Enclosed, Syntax
+from .base import FENCE, CombinedParser, Enclosed, Syntax
 from .scanner import Sink, Steps, ignore
 
-FENCE = "```"
-"""The beginning and end of a code block in Markdown."""
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+.\-]*")
 """The name of a language after the beginning of a code block."""
 _NESTED = "function"
@@ -285,8 +283,6 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
         sink: Gets the arguments in pieces.
         in_call: Whether they are a member of a call's object, so that closing brackets are between them and the tag.
     """
-    if (yield from out.scanner.json_value(sink)):
-        return True
     pending = ""
 
     def more(piece: str) -> None:
@@ -297,6 +293,9 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
             sink(text[:end])
         pending = text[end:]
 
+    if (yield from out.scanner.json_value(sink, more, out.markup_in_calls)):
+        sink(pending)
+        return True
     while (tag := (yield from out.scanner.until(out.markup, more))) == FENCE:
         more(tag)
     out.scanner.pos -= len(tag)

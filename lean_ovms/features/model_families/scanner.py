@@ -35,6 +35,8 @@ MAX_NAME = 256
 """Most characters of a name or a header; a longer one is no markup, and is not held back."""
 
 _CLOSER = {"{": "}", "[": "]"}
+_IN_STRAY = ('"', '\\"', "\\\\")
+"""The end of a string, and the escapes that must not be taken for it."""
 _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -242,10 +244,16 @@ class Scanner:
                 return ""
             yield
 
-    def json_value(self, sink: Sink) -> Steps[bool]:
+    def json_value(self, sink: Sink, stray: Sink | None = None, tags: Tags | None = None) -> Steps[bool]:
         """Passes on one JSON value while it arrives. Returns False if it breaks off, at the end or before invalid JSON.
 
         White space stays as it is. In strings, raw control characters and wrong escapes are corrected.
+
+        Args:
+            sink: Gets the text of the value.
+            stray: Gets the text after a quote that is not escaped, and so ends a string too early; `sink` if None.
+            tags: The tags before which such text ends. It may have an odd number of quotes, so that the tag at the end
+                of the value seems to be in a string.
         """
         first = yield from self.space()
         if first == '"':
@@ -253,11 +261,16 @@ class Scanner:
         if first not in _CLOSER:
             return (yield from self._json_scalar(sink))
         closers: list[str] = []
+        marks: Tags | None = None
         while True:
             mark = yield from self.run(_BETWEEN, sink)
             if mark == '"':
-                if not (yield from self.json_string(sink)):
+                if not (yield from self.json_string(sink) if marks is None else self._stray_string(sink, marks)):
                     return False
+                if tags is not None and marks is None:
+                    after = yield from self.run(_BLANK, sink)
+                    if after and after not in ",:]}":
+                        sink, marks = stray or sink, Tags((*tags.all, *_IN_STRAY))
                 continue
             if mark in _CLOSER:
                 closers.append(_CLOSER[mark])
@@ -303,6 +316,17 @@ class Scanner:
             else:
                 sink(_CONTROL.get(mark) or f"\\u{ord(mark):04x}")
                 self.pos = end + 1
+
+    def _stray_string(self, sink: Sink, marks: Tags) -> Steps[bool]:
+        """Passes on text from a quote to the next one. Returns False if another mark than _IN_STRAY comes before."""
+        sink('"')
+        self.pos += 1
+        while (mark := (yield from self.until(marks, sink))) in _IN_STRAY:
+            sink(mark)
+            if mark == '"':
+                return True
+        self.pos -= len(mark)
+        return False
 
     def _escape(self) -> Steps[str]:
         """Reads one backslash escape. In a wrong one, the backslash itself is escaped."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm
-from .base import ModelFamily
+from .base import FENCE, ModelFamily
 from .call_forms import in_json
-from .json_calls import FENCE, JsonCalls
+from .json_calls import JsonCalls
 from .scanner import Steps
 
 

@@ -340,6 +340,18 @@ async def test_without_a_grammar_parallel_tool_calls_false_ends_the_answer_befor
     assert [p["finish_reason"] for e in sent[:-1] for p in e["choices"]][-1] == "tool_calls"
 
 
+async def test_half_a_call_before_a_second_is_no_call_to_run(make_app: MakeApp) -> None:
+    """Clients run what an answer calls whose finish_reason is tool_calls."""
+    broken = TWO_CALLS.replace('{"x": 1}', '{"x": "a"b"}')
+    app, _ = await make_app(say(*broken), tool_parser="hermes3")
+    fields = {"tools": [TOOL, OTHER], "parallel_tool_calls": False, "logprobs": True, "return_token_ids": True}
+    choice = (await whole(await ask(app, **fields)))["choices"][0]
+    [call] = choice["message"]["tool_calls"]
+    assert (call["function"]["name"], call["function"]["arguments"]) == ("f", '{"x": "a"b"}')
+    assert choice["finish_reason"] == "stop"
+    assert len(choice["logprobs"]["content"]) == len(choice["token_ids"])
+
+
 async def test_text_after_a_required_call_ends_the_answer(make_app: MakeApp) -> None:
     said = ("So", *TWO_CALLS.partition("\n"), "\nIt", " is sunny.", "\n", TWO_CALLS)
     for choice, calls, text in (("required", ["f", "g"], "So"), ("auto", ["f", "g", "f", "g"], "So\nIt is sunny.\n")):
