@@ -191,7 +191,7 @@ def of_lora(name: str) -> tuple[Any, Any]:
     import torch
 
     model, _ = zoo_gguf.network(name)
-    shapes = json.loads(zoo_gguf.FILE.read_text())[name]["tensors"]
+    shapes = zoo_gguf.recorded()[name]["tensors"]
     for layer, matrices in zoo_gguf.adapter(shapes).items():
         down, up = (torch.tensor(matrix.T) for matrix in matrices)
 

@@ -98,17 +98,41 @@ WORDS = {
 }
 
 
-def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
-    """Writes the file of a recorded model. `changes` has metadata by key; None leaves a key out."""
-    known = json.loads(FILE.read_text())[name]
-    tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
+@cache
+def recorded() -> dict[str, Any]:
+    """Returns the entries of all models: architecture, metadata, shapes of tensors and answers."""
+    known: dict[str, Any] = json.loads(FILE.read_text())
+    return known
+
+
+def weights(name: str) -> dict[str, np.ndarray]:
+    """Returns the tensors of a recorded model."""
+    return {tensor: values(tensor, shape) for tensor, shape in recorded()[name]["tensors"].items()}
+
+
+def write(
+    path: Path, name: str, kind: str = "F16", tensors: dict[str, np.ndarray] | None = None, **changes: Any
+) -> Path:
+    """Writes the file of a recorded model.
+
+    Args:
+        path: The file to write.
+        name: The model.
+        kind: The type of the matrices.
+        tensors: The tensors of the file; by default those of the model.
+        **changes: Other metadata by key; None leaves a key out.
+
+    Returns:
+        The path.
+    """
+    known, tensors = recorded()[name], weights(name) if tensors is None else tensors
     return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors.items(), kind)
 
 
 def write_parts(first: Path, name: str) -> None:
     """Writes the file of a recorded model like llama-gguf-split: all metadata in the first part, tensors in all
     parts."""
-    known = json.loads(FILE.read_text())[name]
+    known = recorded()[name]
     names, files = list(known["tensors"]), parts(first)
     for number, file in enumerate(files):
         split = {"split.no": number, "split.count": len(files), "split.tensors.count": len(names)}
@@ -218,7 +242,7 @@ def record(name: str) -> dict[str, Any]:
 def record_of_llama(name: str) -> dict[str, Any]:
     """Returns the entry of a model that llama-server answers."""
     architecture, base, more, changes = OF_LLAMA[name]
-    known = json.loads(FILE.read_text())[base]
+    known = recorded()[base]
     layers = range(changes.get("block_count", 2))
     more = {tensor.replace("*", str(layer)): shape for layer in layers for tensor, shape in more.items()} | {
         tensor: shape for tensor, shape in more.items() if "*" not in tensor

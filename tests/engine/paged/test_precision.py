@@ -139,7 +139,7 @@ def in_both(path, name, **more):
 @pytest.mark.parametrize("name", networks_bf16.WINDOWS)
 def test_behind_a_window_of_more_than_4096_tokens_a_model_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
     width, length = networks_bf16.WINDOWS[name]
-    known = json.loads(zoo_gguf.FILE.read_text())[name]["architecture"]
+    known = zoo_gguf.recorded()[name]["architecture"]
     changes = {f"{known}.attention.sliding_window": width, f"{known}.context_length": 2 * length}
     path = zoo_gguf.write(tmp_path / "x.gguf", name, **changes)
     networks_bf16.assert_near(f"window/{name}", *in_both(path, f"window/{name}"), AS_NEAR)

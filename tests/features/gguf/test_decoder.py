@@ -1,6 +1,5 @@
 """Networks built from GGUF files: OpenVINO recognizes norms and rotations, and adapters find their layers."""
 
-import json
 import os
 from collections import Counter
 
@@ -20,11 +19,11 @@ from lean_ovms.features.gguf.child.blocks import BLOCKS, GROUP, apart, in_eight_
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors, opened
 from lean_ovms.features.lora.child.adapter_layers import insert
-from tests.makers import make_gguf, zoo_gguf
+from tests.makers import zoo_gguf
 
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 pytestmark = pytest.mark.slow
-RECORDED = json.loads(zoo_gguf.FILE.read_text())
+RECORDED = zoo_gguf.recorded()
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 WITHOUT_POSITIONS = (
     *("afmoe", "cohere2", "cohere2moe", "exaone4", "exaone_moe", "granite_swa", "granitemoehybrid", "llama4_text"),
@@ -286,10 +285,8 @@ def numbers_of(node):
 def test_a_group_without_a_scale_is_its_offset(tmp_path):
     block = np.full(20, 0x5A, np.uint8)
     block[:4] = np.frombuffer(np.array([0, 0.375], np.float16).tobytes(), np.uint8)
-    known = RECORDED["llama"]
-    tensors = [("token_embd.weight", np.tile(block, (64, 2)))]
-    path = tmp_path / "x.gguf"
-    make_gguf.pack(path, "llama", {**known["metadata"], **zoo_gguf.WORDS}, tensors, "Q4_1")
+    tensors = {"token_embd.weight": np.tile(block, (64, 2))}
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama", "Q4_1", tensors)
     found = header.parse(path.read_bytes())
     with Tensors(path, found) as mapped:
         matrix = whole(mapped.matrix(TensorRows("token_embd.weight")))

@@ -29,7 +29,7 @@ from tests.features.gguf.test_decoder import assert_fused
 from tests.makers import make_gguf, zoo_gguf, zoo_gguf_models
 from tests.makers.zoo_torch import prompts
 
-RECORDED = json.loads(zoo_gguf.FILE.read_text())
+RECORDED = zoo_gguf.recorded()
 TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCK_SIZES.items() if elements > 1)
 ANSWERED = ("MXFP4", "Q4_0", "Q4_1", "Q6_K", "Q8_0")
 """A type for each form in which OpenVINO computes with weights."""
@@ -79,6 +79,13 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, caplog)
     assert "are not used" not in caplog.text
 
 
+def assert_tokens(path, name, **options):
+    """Checks that a file answers with the recorded tokens of a model, and returns its pipeline."""
+    pipe = load(blocks=60, model_path=str(path), **OPTIONS | options)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
+    return pipe
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
@@ -94,8 +101,7 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, caplog)
 )
 def test_windows_are_those_of_the_file(changes, tmp_path):
     changes = {f"olmo2.{key}": value for key, value in changes.items()}
-    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "olmo2", **changes)), **OPTIONS)
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["olmo2"]["answers"]]
+    assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", "olmo2", **changes), "olmo2")
 
 
 @pytest.mark.slow
@@ -130,37 +136,28 @@ def test_pairs_of_a_vision_model_are_apart_already(tmp_path, monkeypatch):
 
     monkeypatch.setattr(zoo_gguf, "values", apart)
     sections = {"glm4.rope.dimension_sections": [4, 2, 2, 0]}
-    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "glm4", **sections)), **OPTIONS)
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["glm4"]["answers"]]
+    assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", "glm4", **sections), "glm4")
 
 
 @pytest.mark.slow
 def test_older_files_of_deepseek_have_keys_and_values_joined(tmp_path):
-    known = RECORDED["deepseek_v3"]
-    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    weights = zoo_gguf.weights("deepseek_v3")
     for layer in range(2):
         keys, values = (weights.pop(f"blk.{layer}.attn_{letter}_b.weight") for letter in "kv")
         weights[f"blk.{layer}.attn_kv_b.weight"] = np.concatenate([keys.swapaxes(1, 2), values], 1).reshape(-1, 32)
-    sizes = {"head_count_kv": 4, "key_length": 40, "value_length": 20}
-    metadata = {key: value for key, value in known["metadata"].items() if not key.endswith("_mla")} | zoo_gguf.WORDS
-    metadata |= {f"deepseek2.attention.{key}": value for key, value in sizes.items()}
-    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
-    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in known["answers"]]
+    sizes = {"head_count_kv": 4, "key_length": 40, "value_length": 20, "key_length_mla": None, "value_length_mla": None}
+    changes = {f"deepseek2.attention.{key}": value for key, value in sizes.items()}
+    assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3", tensors=weights, **changes), "deepseek_v3")
 
 
 @pytest.mark.slow
 def test_older_files_of_phi_2_have_queries_keys_and_values_joined(tmp_path):
-    known = RECORDED["phi"]
-    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    weights = zoo_gguf.weights("phi")
     for layer in range(2):
         for kind in ("weight", "bias"):
             parts = [weights.pop(f"blk.{layer}.attn_{letter}.{kind}") for letter in "qkv"]
             weights[f"blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
-    metadata = {**known["metadata"], **zoo_gguf.WORDS}
-    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
-    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in known["answers"]]
+    assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", "phi", tensors=weights), "phi")
 
 
 @pytest.mark.slow
@@ -185,15 +182,11 @@ def scalars(model):
 
 @pytest.mark.slow
 def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
-    known = RECORDED["qwen3_next"]
-    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    weights = zoo_gguf.weights("qwen3_next")
     by_heads = weights.pop("blk.0.ssm_in.weight").reshape(2, 96, -1)
     *others, gate = (part.reshape(-1, part.shape[-1]) for part in np.split(by_heads, [16, 32, 64], 1))
     weights |= {"blk.0.attn_qkv.weight": np.concatenate(others), "blk.0.attn_gate.weight": gate}
-    metadata = {**known["metadata"], **zoo_gguf.WORDS}
-    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
-    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in known["answers"]]
+    assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", "qwen3_next", tensors=weights), "qwen3_next")
 
 
 @pytest.mark.slow
@@ -205,15 +198,14 @@ def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "sloped"), [(2, False), (40, True)])
 def test_the_larger_model_of_baichuan_has_slopes_in_place_of_rotations(count, sloped, tmp_path):
-    known = RECORDED["llama-baichuan"]
-    shapes = {
-        name.replace("blk.1.", f"blk.{max(layer, 1)}."): shape
+    tensors = {
+        deeper: zoo_gguf.values(deeper, shape)
         for layer in range(count)
-        for name, shape in known["tensors"].items()
+        for name, shape in RECORDED["llama-baichuan"]["tensors"].items()
+        for deeper in [name.replace("blk.1.", f"blk.{max(layer, 1)}.")]
     }
-    tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items()}
-    metadata = {**known["metadata"], **zoo_gguf.WORDS, "baichuan.block_count": count}
-    model = network.read(make_gguf.pack(tmp_path / "x.gguf", "baichuan", metadata, tensors.items(), "F16"))
+    depth = {"baichuan.block_count": count}
+    model = network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama-baichuan", tensors=tensors, **depth))
     layers = [node for node in model.get_ops() if node.get_type_name() == "PagedAttentionExtension"]
     slopes = [node.input_value(SLOPES).get_node().data.tolist() for node in layers]
     assert slopes == [[0.25, 0.0625, 0.015625, 0.00390625] if sloped else []] * count
@@ -266,30 +258,27 @@ def test_queries_of_latent_attention_grow_with_their_positions_too(tmp_path):
 def test_a_split_file_answers_what_it_answers_whole(tmp_path):
     path = tmp_path / "x-00001-of-00003.gguf"
     zoo_gguf.write_parts(path, "qwen3_moe")
-    pipe = load(blocks=60, model_path=str(path), **OPTIONS | {"compiled_twice": True})
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["qwen3_moe"]["answers"]]
+    assert_tokens(path, "qwen3_moe", compiled_twice=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["jamba", "lfm2", "mamba2", "nemotron_h-moe", "qwen3_5_text"])
 def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
-    path = str(zoo_gguf.write(tmp_path / "x.gguf", name))
-    options = {**OPTIONS, "compiled_twice": True, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
-    pipe = load(blocks=60, model_path=path, **options)
+    path = zoo_gguf.write(tmp_path / "x.gguf", name)
+    pipe = assert_tokens(path, name, compiled_twice=True, enable_prefix_caching=True, cache_interval_multiplier=1)
     assert pipe.info.state_bytes > 0
     known = header.read(tmp_path / "x.gguf").config()
     assert known["layer_types"].count("full_attention") == (name != "mamba2")
     assert len(known["layer_types"]) == known["num_hidden_layers"]
-    for _ in range(2):
-        assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
-        assert Rig(pipeline=pipe).ask(prompts()[2], max_tokens=1).cached == 96
+    assert Rig(pipeline=pipe).ask(prompts()[2], max_tokens=1).cached == 96
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
+    assert Rig(pipeline=pipe).ask(prompts()[2], max_tokens=1).cached == 96
 
 
 @pytest.mark.slow
 def test_a_draft_of_the_same_file_is_always_right(tmp_path):
-    path = str(zoo_gguf.write(tmp_path / "x.gguf", "llama"))
-    pipe = load(blocks=60, model_path=path, draft_model_path=path, **OPTIONS)
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama")
+    pipe = assert_tokens(path, "llama", draft_model_path=str(path))
     assert pipe.runner.drafts.accepted == pipe.runner.drafts.drafted > 0
 
 
@@ -404,8 +393,7 @@ def one_head(path, name, times):
         single = tensor.split(".")[-2] in ("attn_k", "attn_v")
         rows = [shape[0] // known["metadata"][key], *shape[1:]] if single else shape
         tensors[tensor] = np.concatenate([zoo_gguf.values(tensor, rows)] * (times if single else 1))
-    metadata = {**known["metadata"], **zoo_gguf.WORDS, key: times}
-    return make_gguf.pack(path, known["architecture"], metadata, tensors.items(), "F16")
+    return zoo_gguf.write(path, name, tensors=tensors, **{key: times})
 
 
 @pytest.mark.slow
@@ -423,13 +411,13 @@ def test_one_head_of_keys_is_as_two_that_are_alike(name, tmp_path):
 @pytest.mark.parametrize("missing", ["blk.1.attn_kv_a_norm.weight", "blk.2.ffn_norm.weight", "blk.2.exp_probs_b.bias"])
 def test_layers_with_experts_and_those_before_them_lack_nothing_of_their_kind(missing, tmp_path):
     """Without its norm a layer would compute something else."""
-    known = RECORDED["glm4_moe_lite"]
     shapes = {
-        name.replace("blk.1.", f"blk.{layer}."): shape for layer in (1, 2) for name, shape in known["tensors"].items()
+        name.replace("blk.1.", f"blk.{layer}."): shape
+        for layer in (1, 2)
+        for name, shape in RECORDED["glm4_moe_lite"]["tensors"].items()
     }
     tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items() if name != missing}
-    metadata = {**known["metadata"], **zoo_gguf.WORDS, "deepseek2.block_count": 3}
-    path = make_gguf.pack(tmp_path / "x.gguf", "deepseek2", metadata, tensors.items(), "F16")
+    path = zoo_gguf.write(tmp_path / "x.gguf", "glm4_moe_lite", tensors=tensors, **{"deepseek2.block_count": 3})
     with pytest.raises(StartError, match=f"it has no {re.escape(missing)}"):
         network.read(path)
 
@@ -473,11 +461,8 @@ def test_what_other_models_of_an_architecture_have_more_is_refused(tmp_path):
     path = zoo_gguf.write(tmp_path / "x.gguf", "stablelm", **{"stablelm.use_parallel_residual": True})
     with pytest.raises(StartError, match="read what attention reads, which is not supported"):
         network.read(path)
-    known = RECORDED["cohere"]
-    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
-    weights |= {f"blk.{layer}.attn_q_norm.weight": np.ones((4, 16), np.float32) for layer in range(2)}
-    metadata = {**known["metadata"], **zoo_gguf.WORDS}
-    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
+    norms = {f"blk.{layer}.attn_q_norm.weight": np.ones((4, 16), np.float32) for layer in range(2)}
+    path = zoo_gguf.write(tmp_path / "x.gguf", "cohere", tensors=zoo_gguf.weights("cohere") | norms)
     with pytest.raises(StartError, match="attn_q_norm has other weights for each head"):
         network.read(path)
 
@@ -504,15 +489,12 @@ def test_streams_and_sparsities_that_a_file_lacks_are_named(tmp_path, changes, s
 def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):
     """Frequencies are halved, by a factor for positions or for each frequency, but not by factors for texts longer than
     the model was trained with, if the file does not say that it is to have these."""
-    known = RECORDED["qwen3"]
-    tensors = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    tensors = zoo_gguf.weights("qwen3")
     more = {"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 2.0} if scaled == "linear" else {}
     if scaled != "linear":
         name = "rope_freqs" if scaled == "factors" else "rope_factors_long"
         tensors[f"{name}.weight"] = np.full(16, 2, np.float32)
-    path = tmp_path / "x.gguf"
-    make_gguf.pack(path, "qwen3", {**known["metadata"], **zoo_gguf.WORDS, **more}, tensors.items(), "F16")
-    table = frequencies(path)
+    table = frequencies(zoo_gguf.write(tmp_path / "x.gguf", "qwen3", tensors=tensors, **more))
     plain = frequencies(zoo_gguf.write(tmp_path / "plain.gguf", "qwen3"))
     assert table == pytest.approx(plain if scaled == "for longer texts" else plain / 2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.makers import zoo_gguf
 from tests.makers.make_gguf import pack
 from tests.makers.zoo_torch import prompts
 
-RECORDED = json.loads(zoo_gguf.FILE.read_text())
+RECORDED = zoo_gguf.recorded()
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 MEAN, FIRST, LAST, RANK = 1, 2, 3, 4
 pytestmark = [pytest.mark.model]
@@ -35,11 +34,8 @@ def load(path: Path, task: str = "embeddings", **options: Any) -> Rig:
 def test_a_file_that_would_read_images_is_not_ignored_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, beside = (
-        zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **{"qwen3.pooling_type": LAST}),
-        tmp_path / "mmproj.gguf",
-    )
-    beside.touch()
+    path = zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **{"qwen3.pooling_type": LAST})
+    (beside := tmp_path / "mmproj.gguf").touch()
     load(path)
     reason = "a pooling model in a GGUF file does not read images"
     assert f"x.gguf reads text only, and does not use mmproj.gguf: {reason}" in caplog.text

@@ -73,7 +73,7 @@ def test_a_network_of_texts_and_images_is_as_near_to_f32_as_torchs_bf16(name: st
 def test_a_network_is_as_near_to_f32_as_torchs_bf16(name: str, tmp_path: Path) -> None:
     kind, _, model = name.partition("/")
     if kind == "gguf":
-        architecture = json.loads(zoo_gguf.FILE.read_text())[model]["architecture"]
+        architecture = zoo_gguf.recorded()[model]["architecture"]
         path = zoo_gguf.write(tmp_path / "x.gguf", model, **{f"{architecture}.pooling_type": MEAN})
     else:
         path = extract(ZIP, tmp_path, f"{model}/") / model
