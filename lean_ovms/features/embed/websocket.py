@@ -37,26 +37,26 @@ class LocalWebSocket:
 
     def __init__(self, channel: _LocalChannel) -> None:
         self._channel = channel
-        self._close: Close | None = None
 
     async def send(self, message: str | bytes) -> None:
         """Sends a message, after a wait if the server has many unread ones. Raises Closed."""
-        while self._channel.full and not self._channel.over:
+        while self._channel.full and self._channel.close is None:
             await self._channel.room()
-        if self._channel.over and self._close is not None:
-            raise Closed(self._close)
+        if self._channel.close is not None:
+            raise Closed(self._channel.close)
         self._channel.put(
             WebSocketMessage(message.encode()) if isinstance(message, str) else WebSocketMessage(message, is_text=False)
         )
 
     async def receive(self) -> str:
         """Returns the next message. Raises Closed after the last one."""
-        if self._close is None:
-            message = await self._channel.outgoing.get()
-            if isinstance(message, bytes):
-                return message.decode()
-            self._close = message
-        raise Closed(self._close)
+        if self._channel.close is not None and self._channel.outgoing.empty():
+            raise Closed(self._channel.close)
+        message = await self._channel.outgoing.get()
+        if isinstance(message, Close):
+            raise Closed(message)
+        self._channel.unread.release()
+        return message.decode()
 
 
 class _LocalChannel(Channel):
@@ -64,13 +64,17 @@ class _LocalChannel(Channel):
 
     def __init__(self) -> None:
         super().__init__(asyncio.get_running_loop())
-        self.outgoing: asyncio.Queue[bytes | Close] = asyncio.Queue(MAX_UNREAD)
-        self.over = False
-        """Whether the server has closed."""
+        self.outgoing: asyncio.Queue[bytes | Close] = asyncio.Queue()
+        """The messages that the client has not received, of which the last one says how the server has closed."""
+        self.unread = asyncio.Semaphore(MAX_UNREAD)
+        """Limits the messages in `outgoing`; the client releases one for each that it receives."""
+        self.close: Close | None = None
+        """How the server has closed the WebSocket; None while it is open."""
         self._room = asyncio.Event()
 
     async def send(self, *text: bytes) -> None:
-        await self.outgoing.put(b"".join(text))
+        await self.unread.acquire()
+        self.outgoing.put_nowait(b"".join(text))
 
     def resume_reading(self) -> None:
         self._room.set()
@@ -85,10 +89,9 @@ class _LocalChannel(Channel):
         try:
             close = await self.run(upgrade.serve)
         finally:
-            self.over = True
+            self.close = close
+            self.outgoing.put_nowait(close)  # without a wait, since the client may never receive it
             self._room.set()
-            if not self.ended.done():
-                await self.outgoing.put(close)
             await upgrade.aclose()
 
 
