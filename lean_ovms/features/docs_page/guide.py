@@ -20,7 +20,7 @@ from string import Template
 from ...api.fields import Field, FieldSet, RouteDoc
 from ...api.queries import read_query
 from ...api.services import Services
-from ...errors import NotFound
+from ...errors import BadRequest, NotFound, counted
 from ...types import Request, Response
 from .markdown import Document, Section, plain, read
 
@@ -37,7 +37,19 @@ BEFORE, AFTER = 60, 200
 """The characters around the first word that is found."""
 IN_TITLE, IN_HEADING = 6, 10
 """The weight of a word in the title of a page, and in the heading of a section; in the text it is 1."""
-QUERY = FieldSet((Field("q", "string", "words that a section must contain", default=""),))
+MOST_WORDS = 32
+"""The most words of a search. All sections are searched for each word, which takes 1 ms."""
+
+
+def _few_words(text: str) -> str:
+    if len(text.split()) > MOST_WORDS:
+        raise BadRequest(f"q must have at most {MOST_WORDS} words", param="q")
+    return text
+
+
+QUERY = FieldSet((
+    Field("q", "string", f"up to {MOST_WORDS} words that a section must contain", default="", read=_few_words),
+))  # fmt: skip
 
 
 @RouteDoc("The documentation", answer="text/html")
@@ -187,20 +199,16 @@ def _shown(name: str) -> str:
 
 def _found(text: str) -> str:
     """Renders the page with the results of a search as HTML."""
-    words = re.findall(r"\S+", text.lower())
+    words = text.lower().split()
     ranked = search(words) if words else []
     rows = [
         f'<li><a href="{up(SEARCH)}{escape(name)}#{escape(section.anchor)}">{escape(_name(name, section))}</a>'
         f"<p>{_excerpt(section, words)}</p></li>"
         for name, section in ranked[:MOST_FOUND]
     ]
-    about = (
-        f"{len(ranked)}sections contain these words."
-        if ranked
-        else "No section contains all of these words."
-        if words
-        else ""
-    )
+    about = "No section contains all of these words." if words else ""
+    if ranked:
+        about = f"{counted(len(ranked), 'section contains', 'sections contain')} all of these words."
     if len(ranked) > MOST_FOUND:
         about += f" The first {MOST_FOUND} are shown."
     content = f'<h1>Search</h1><p role="status">{about}</p><ol class="found">{"".join(rows)}</ol>'

@@ -47,9 +47,9 @@ each other, and limits that are options of the server or properties of the model
 
 _TEXT: Json = {"type": "string"}
 _EVENT = object_of({"data": _TEXT}, event=_TEXT)
-"""A server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
+"""The schema of a server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
 _ERROR = object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param": {}, "code": {}})})
-"""Returns OpenAI's error object."""
+"""The schema of OpenAI's error object."""
 
 
 def references(composition: Composition) -> dict[str, str]:

@@ -8,7 +8,9 @@ import sys
 from html import unescape
 from pathlib import Path
 from posixpath import normpath
+from urllib.parse import urlencode
 
+import orjson
 import pytest
 
 from lean_ovms.composition import compose
@@ -92,7 +94,29 @@ async def test_what_is_searched_for_stays_text(make_app: MakeApp) -> None:
     shown = text_of(await app.handle(Request("GET", "/docs/search", "q=%3Cb%3E%22x")))
     assert "No section contains all of these words." in shown
     assert 'value="&lt;b&gt;&quot;x"' in shown
-    assert "sections contain these words." not in text_of(await get(app, "/docs/search"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [("", ""), ("lean_ovms.ray_serve:proxy_middlewares", "1 section contains all of these words."),
+     ("the", r"\d+ sections contain all of these words. The first 40 are shown.")],
+)  # fmt: skip
+async def test_the_number_of_sections_is_shown(make_app: MakeApp, words: str, status: str) -> None:
+    app, _ = await make_app()
+    shown = text_of(await app.handle(Request("GET", "/docs/search", urlencode({"q": words}))))
+    found = re.search(r'<p role="status">(.*?)</p>', shown)
+    assert found is not None
+    assert re.fullmatch(status, found[1])
+
+
+async def test_a_search_for_many_words_is_refused(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    many = urlencode({"q": "a " * (guide.MOST_WORDS + 1)})
+    response = await app.handle(Request("GET", "/docs/search", many))
+    error = orjson.loads(text_of(response))["error"]
+    assert (response.status, error["param"]) == (400, "q")
+    assert str(guide.MOST_WORDS) in error["message"]
 
 
 LISTED = """
