@@ -41,6 +41,7 @@ class HubPulls:
         self._repository = Path(config.model_repository_path)
         self._threads: ThreadPoolExecutor | None = None
         self._stopped = False
+        self._deleting: set[asyncio.Task[None]] = set()
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
         """Pulls a model; `report` runs on the event loop, `serve` when all files are there. Raises RequestError."""
@@ -74,22 +75,36 @@ class HubPulls:
             abandoned = True
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model: moves its folder away, awaits `unserve`, and deletes the files. Raises RequestError."""
+        """Deletes a model: moves its folder away, awaits `unserve`, and deletes the files. Raises RequestError.
+
+        The files are deleted even if the client leaves, or if `unserve` fails: nothing would find them later.
+        """
+        task = asyncio.get_running_loop().create_task(self._delete(name, unserve))
+        self._deleting.add(task)
+        task.add_done_callback(self._deleting.discard)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # the client may have left
+        await asyncio.shield(task)
+
+    async def _delete(self, name: str, unserve: Reload) -> None:
         try:
             removed = await asyncio.to_thread(_take_out, self._repository, name)
-            await unserve()
+            try:
+                await unserve()
+            finally:
+                await asyncio.to_thread(_delete, removed)
         except StartError as error:
             raise NotChanged(error.reason) from error
-        await asyncio.to_thread(_delete, removed)
 
     async def drain(self, timeout_s: float) -> None:
         """Does nothing, since pulls are running requests, for which the server waits anyway."""
 
     async def close(self) -> None:
-        """Cancels the pulls. Idempotent."""
+        """Cancels the pulls, and waits for deletions. Idempotent."""
         self._stopped = True
         if self._threads is not None:
             self._threads.shutdown(wait=False)
+        if self._deleting:
+            await asyncio.wait(self._deleting)
 
 
 def _delete(removed: Path) -> None:

@@ -3,6 +3,7 @@ engines."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -170,3 +171,37 @@ async def test_a_stopped_server_ends_its_pulls(app: App, go_on: threading.Event)
         {"status": "pulling manifest"},
         {"error": "the server is shutting down"},
     ]
+
+
+async def test_another_model_that_cannot_be_served_fails_neither_a_pull_nor_a_deletion(
+    app: App, tmp_path: Path
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "graph.pbtxt").write_text("not a graph {")
+    assert (await lines(await post(app, "/api/pull", {"model": NAME})))[-1] == {"status": "success"}
+    assert (await delete(app, {"model": NAME})).status == 200
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+
+async def test_the_files_of_a_model_are_deleted_although_the_client_leaves(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await lines(await post(app, "/api/pull", {"model": NAME})))[-1] == {"status": "success"}
+    reloading, go_on = asyncio.Event(), asyncio.Event()
+    manager = app.services.manager
+    assert manager is not None
+    reload = manager.reload
+
+    async def slow() -> bool:
+        reloading.set()
+        await go_on.wait()
+        return await reload()
+
+    monkeypatch.setattr(manager, "reload", slow)
+    deleting = asyncio.ensure_future(delete(app, {"model": NAME}))
+    await reloading.wait()
+    deleting.cancel()
+    await asyncio.wait([deleting])
+    go_on.set()
+    await app.close()
+    assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.generation.common_fields import MODEL
 from ....api.response import json
 from ....api.services import Services
-from ....errors import Forbidden, ModelNotFound, RequestError, reported
+from ....errors import Forbidden, ModelNotFound, RequestError, StartError, reported
 from ....manifest import RUNTIME_PULLS
 from ....models.model import Deployment
 from ....observability.logging import safe
@@ -60,9 +60,9 @@ async def handle_pull(request: Request, services: Services) -> Response:
 @RouteDoc("Delete a model of the repository; needs --allow_runtime_pull", body=DELETE_FIELDS, answer="", errors=(403,))
 async def handle_delete(request: Request, services: Services) -> Response:
     values = await parse_body(request, services, lambda body, _: read(DELETE_FIELDS, body))
-    name = names.find(values, services.registry)
+    name = services.registry.get(names.find(values, services.registry)).name
     pulls, manager = _pulls(services)
-    await pulls.delete(services.registry.get(name).name, manager.reload)
+    await pulls.delete(name, partial(_reload, manager, lambda: name not in services.registry.models))
     return Response(200)
 
 
@@ -87,8 +87,22 @@ def _pull_of(values: Values, services: Services) -> Pull:
     except ModelNotFound:
         name = names.without_hub(values["model"] or values["name"]).removesuffix(names.LATEST)
         pulls, manager = _pulls(services)
-        return partial(pulls.pull, name, serve=manager.reload)
+
+        def is_served() -> bool:
+            model = services.registry.models.get(name)
+            return model is not None and model.failure is None
+
+        return partial(pulls.pull, name, serve=partial(_reload, manager, is_served))
     return _nothing
+
+
+async def _reload(manager: Deployment, is_done: Callable[[], bool]) -> None:
+    """Serves the changed models. Raises StartError, unless `is_done` shows that only other models cannot be served."""
+    try:
+        await manager.reload()
+    except StartError:
+        if not is_done():
+            raise
 
 
 def _pulls(services: Services) -> tuple[RepositoryPulls, Deployment]:
