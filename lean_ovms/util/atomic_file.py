@@ -14,8 +14,8 @@ from .files import read_bytes
 DEFAULT_MODE = 0o644
 
 
-def write(path: Path, text: str) -> None:
-    """Replaces the text of a file atomically, keeping its permissions. Raises OSError."""
+def write(path: Path, text: str, mode: int = DEFAULT_MODE) -> None:
+    """Replaces the text of a file atomically, keeping its permissions; a new one gets `mode`. Raises OSError."""
     target = path.resolve()  # a symbolic link stays, the file behind it is replaced
     with contextlib.suppress(FileNotFoundError):
         if read_bytes(target) == text.encode():
@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fchmod(file.fileno(), _mode(target))
+            os.fchmod(file.fileno(), _mode(target, mode))
             os.fsync(file.fileno())
         os.replace(name, target)
     except BaseException:
@@ -34,11 +34,11 @@ def write(path: Path, text: str) -> None:
         raise
 
 
-def _mode(path: Path) -> int:
+def _mode(path: Path, of_new: int) -> int:
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
-        return DEFAULT_MODE
+        return of_new
 
 
 @contextlib.contextmanager

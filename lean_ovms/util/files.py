@@ -44,9 +44,9 @@ def open_regular(path: Path | str) -> BinaryIO:
     return open(path, "rb", opener=opener)
 
 
-def opener(path: str, flags: int) -> int:
-    """Opens a regular file as the `opener` of `open`. Raises OSError."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+def opener(path: str, flags: int, mode: int = 0o666) -> int:
+    """Opens a regular file, a new one with `mode`, as the `opener` of `open`. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     try:
         require_regular(descriptor, path)
     except OSError:

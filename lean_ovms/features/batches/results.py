@@ -12,8 +12,7 @@ import orjson
 
 from ...errors import StoreFailure
 from ...types import Json
-from ...util.files import opener
-from .storage import Storage, failure
+from .storage import Storage, failure, private_opener
 
 
 class Results:
@@ -47,7 +46,7 @@ class Results:
         self._turn = asyncio.Lock()
         self._error: StoreFailure | None = None
         for number, path in enumerate(paths):
-            with open(path, "ab+", opener=opener) as file:
+            with open(path, "ab+", opener=private_opener) as file:
                 size, end = file.tell(), 0
                 file.seek(0)
                 for raw in file:
@@ -99,7 +98,7 @@ class Results:
 
 def _append(path: Path, data: bytes) -> None:
     """Appends data to a file and waits until it is on the disk. Raises OSError, and then appends nothing."""
-    with open(path, "ab", buffering=0, opener=opener) as file:
+    with open(path, "ab", buffering=0, opener=private_opener) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             left = memoryview(data)

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,7 @@ from ...media.file_slice import FileSlice
 from ...types import Json
 from ...types.push import Sink
 from ...util import atomic_file
-from ...util.files import open_regular, read_bytes
+from ...util.files import open_regular, opener, read_bytes
 from .feature import BatchOptions
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -37,6 +38,11 @@ UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 RETENTION_S = 30 * 24 * 3600
 """Seconds for which batches and their files are kept, as at OpenAI."""
 PIECE = 1 << 18
+"""The most bytes that are read or written at once."""
+PRIVATE = 0o600
+"""The permissions of all files, which contain prompts and answers; the directory may have been made by an operator."""
+private_opener = partial(opener, mode=PRIVATE)
+"""The `opener` of `open` for files with these permissions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +202,7 @@ class Storage:
 
     def _write(self, name: str, data: memoryview | FileSlice) -> None:
         try:
-            with self.data(name).open("xb") as file:
+            with open(self.data(name), "xb", opener=private_opener) as file:
                 for start in range(0, len(data), PIECE):
                     file.write(data[start : start + PIECE])
                 file.flush()
@@ -211,7 +217,7 @@ class Storage:
         """Stores an object; its caller makes the text, as other threads may change the entry. Raises StoreFailure."""
         name = entry.body["id"]
         try:
-            atomic_file.write(self._directory / f"{name}.json", text)
+            atomic_file.write(self._directory / f"{name}.json", text, PRIVATE)
         except OSError as error:
             raise failure(error) from None
         self._entries[name] = entry

@@ -54,6 +54,19 @@ async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
     assert file["filename"] == f"{batch['id']}_output.jsonl"
 
 
+async def test_only_the_servers_user_can_read_the_files_in_a_directory_that_others_can_read(
+    make_client: MakeClient, tmp_path: Path
+) -> None:
+    (tmp_path / "files").mkdir(0o755)
+    client, _ = await make_client()
+    wrong = line("b")
+    wrong["body"]["temperature"] = 99
+    await client.finished(await client.start(line("a"), wrong))
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "files").iterdir()]
+    assert modes == [0o600] * len(modes)
+    assert len(modes) == 7  # the batch; and of the input, the answers and the errors, the object and the bytes
+
+
 async def test_lines_have_the_lowest_priority_and_the_client_of_the_batch(make_client: MakeClient) -> None:
     client, engine = await make_client()
     own = line("own")
