@@ -122,12 +122,12 @@ class RequestError(Exception):
 
 
 @contextmanager
-def errors_of(param: str) -> Iterator[None]:
-    """Sets the field of every RequestError raised inside the `with` block."""
+def errors_of(param: str, *, member: bool = False) -> Iterator[None]:
+    """Sets the field of every RequestError raised in the block, or the object that has it as a `member`."""
     try:
         yield
     except RequestError as error:
-        error.param = param
+        error.param = f"{param}.{error.param}" if member else param
         raise
 
 

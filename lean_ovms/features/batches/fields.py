@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...api.fields import Field, FieldSet, read, require
-from ...errors import BadRequest
+from ...errors import errors_of
 from ...types import Json
 from .storage import RETENTION_S
 
@@ -17,11 +17,8 @@ def expires_after(name: str) -> Field:
     """Returns a field that says how long a file is kept. Its value is a number of seconds."""
 
     def read_seconds(value: Json) -> int:
-        try:
+        with errors_of(name, member=True):
             return int(require(EXPIRY, read(EXPIRY, value))["seconds"])
-        except BadRequest as error:
-            error.param = f"{name}.{error.param}"
-            raise
 
     return Field(
         name, "object", "how long the file, or the files with the results, are kept", fields=EXPIRY, read=read_seconds

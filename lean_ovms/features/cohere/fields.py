@@ -14,7 +14,7 @@ from ...api import schemas
 from ...api.fields import Field, Values, whole
 from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
 from ...api.generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
-from ...errors import BadRequest
+from ...errors import BadRequest, errors_of
 from ...types import Json
 
 CHOICES = {"REQUIRED": "required", "NONE": "none"}
@@ -47,7 +47,15 @@ def _document(value: Any, param: str) -> Json:
 
 
 def _renamed(name: str, known: str, text: str) -> Field:
-    return replace(SAMPLING.named(known), name=name, help=text, default=None)
+    """Returns a field of chat under another name, which its errors have as well."""
+    field = SAMPLING.named(known)
+
+    def read_renamed(value: Any) -> Any:
+        with errors_of(name):
+            return field.read(value) if field.read else value
+
+    outside = field.outside.replace(known, name)
+    return replace(field, name=name, help=text, default=None, outside=outside, read=field.read and read_renamed)
 
 
 _OTHERWISE = {"stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping"}

@@ -11,7 +11,7 @@ import itertools
 import os
 import warnings
 from asyncio import Lock, to_thread
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -23,7 +23,7 @@ from ...api.response import model_name
 from ...api.services import Services
 from ...cli.keywords import of_keywords
 from ...config import Config
-from ...errors import BadRequest, RequestError, StartError
+from ...errors import BadRequest, StartError
 from ...models.generation import DeltaStream, Generation
 from ...models.text_model import TextModel
 from ...server.opened import opened
@@ -32,7 +32,7 @@ from ..chat.generation import Defaults, GenerationBody, build_sampling
 from ..chat.request import ALL_FIELDS as CHAT_FIELDS
 from ..chat.request import parse_chat
 from ..completions import request as completion_request
-from .options import in_python, python_options, with_keywords
+from .options import in_python, python_errors, python_options, with_keywords
 from .outputs import (
     AudioTranscript,
     BeamSearchOutput,
@@ -64,16 +64,6 @@ T = TypeVar("T")
 NO_LIMIT = 1 << 40
 ARGUMENTS = frozenset(("sampling_params", "use_tqdm", "lora_request"))
 """Arguments of the methods that are no fields, but may be misspelt like one."""
-
-
-@contextlib.contextmanager
-def _python_errors() -> Iterator[None]:
-    """Converts errors of requests to ValueError, and errors of the engine to RuntimeError."""
-    try:
-        yield
-    except RequestError as error:
-        wrong = error.status < 500 and error.status not in (408, 429)
-        raise (ValueError if wrong else RuntimeError)(error.message) from error
 
 
 async def _sequence(found: RequestOutput, output: CompletionOutput, tokenizer: AsyncTokenizer) -> BeamSearchSequence:
@@ -182,18 +172,18 @@ class AsyncLLM:
         """Returns the likeliest continuations of a prompt."""
         found = await self.complete(self.start(prompt, SamplingParams(**params.as_fields()), lora_request, **fields))
         tokenizer = await self.get_tokenizer()
-        with _python_errors():
+        with python_errors():
             sequences = [await _sequence(found, output, tokenizer) for output in found.outputs]
         return BeamSearchOutput(sequences)
 
     async def get_tokenizer(self) -> AsyncTokenizer:
         """Returns the tokenizer of the only model, whose methods are awaited."""
-        with _python_errors():
+        with python_errors():
             return AsyncTokenizer(await self.services.when_known(self.default_model))
 
     async def get_default_sampling_params(self) -> SamplingParams:
         """Returns the sampling parameters of a request that sets none: the model's and the options' defaults."""
-        with _python_errors():
+        with python_errors():
             model = await self.services.when_known(self.default_model)
             defaults = Defaults(model.directory.generation_config)
             found = build_sampling(SAMPLING.defaults, defaults, model.config)
@@ -233,12 +223,12 @@ class AsyncLLM:
     @staticmethod
     async def complete(started: Awaitable[Started]) -> RequestOutput:
         """Waits for the end of a generation, and returns its output."""
-        with _python_errors():
+        with python_errors():
             return await (await started).complete()
 
     @staticmethod
     async def _stream(start: Callable[[], Awaitable[Started]]) -> AsyncGenerator[RequestOutput, None]:
-        with _python_errors():
+        with python_errors():
             async with contextlib.aclosing((await start()).stream()) as outputs:
                 async for output in outputs:
                     yield output
@@ -340,8 +330,8 @@ class AsyncLLM:
     async def _by_feature(self, method: str, given: Any, fields: Json) -> Any:
         """Calls the function of a feature that does the work of a method, and returns its result. Raises ValueError."""
         if (params := fields.pop("pooling_params", None)) is not None:
-            fields = {**vars(params), **fields}
-        with _python_errors():
+            fields = {**vars(params), **{name: value for name, value in fields.items() if value is not None}}
+        with python_errors():
             return await self.services.config.composition.method(method)(self, given, fields)
 
     async def read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:

@@ -173,7 +173,7 @@ class LLM:
     def encode(
         self,
         prompts: Texts,
-        pooling_params: PoolingParams | None = None,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         use_tqdm: Tqdm = True,
         *,
         pooling_task: str | None = None,
@@ -183,13 +183,14 @@ class LLM:
 
         Args:
             prompts: A text, token ids, or a list of these.
-            pooling_params: Further fields, as an object.
+            pooling_params: Further fields, as an object for all texts, or a list with one for each.
             use_tqdm: Whether there is a progress bar, or a function that makes one.
             pooling_task: "embed", "token_embed", "classify" or "token_classify"; None for the model's default.
             **fields: Further fields of /pooling.
         """
-        fields |= {"pooling_params": pooling_params, "pooling_task": pooling_task}
-        return self._batch(_several(prompts, int), lambda one: self._llm.encode(one, **fields), use_tqdm)
+        texts = _several(prompts, int)
+        inputs = list(zip(texts, _each(texts, pooling_params, PoolingParams), strict=True))
+        return self._batch(inputs, lambda one: self._llm.encode(*one, pooling_task=pooling_task, **fields), use_tqdm)
 
     def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[AudioTranscript]:
         """Transcribes each audio file, with times if timestamp_granularities asks for them."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...composition import compose
 from ...config import listed
-from ...errors import StartError
+from ...errors import RequestError, StartError
 
 COMMANDS = re.compile(r"\b(?:optimum-cli|convert_tokenizer|lean_ovms|lean-ovms|pip) ")
 """Matches the beginning of a shell command in a message. Its options keep their form."""
@@ -40,6 +40,16 @@ def in_python(text: str) -> str:
 def _keyword(match: re.Match[str], names: set[str]) -> str:
     before, name = match[1] or "", match[2]
     return before + name if before or name in names else match[0]
+
+
+@contextlib.contextmanager
+def python_errors() -> Iterator[None]:
+    """Converts errors of requests to ValueError, and errors of the engine to RuntimeError."""
+    try:
+        yield
+    except RequestError as error:
+        wrong = error.status < 500 and error.status not in (408, 429)
+        raise (ValueError if wrong else RuntimeError)(error.message) from error
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from ...api.generation.common_fields import MESSAGES, OF_TEMPLATE
 from ...models.text_model import TokenModel
 from ...types import Json
 from ..chat.request import text_conversation
+from .options import python_errors
 
 T = TypeVar("T")
 FIELDS = FieldSet((MESSAGES, *OF_TEMPLATE))
@@ -17,20 +18,26 @@ NO_IMAGES = "prompts with images cannot be returned as text"
 
 
 class AsyncTokenizer:
-    """A tokenizer whose methods are awaited, as it is in the engine process."""
+    """A tokenizer whose methods are awaited, as it is in the engine process. Their errors are those of LLM."""
 
     def __init__(self, model: TokenModel) -> None:
         self.model = model
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Returns the ids of a text."""
-        [ids] = await self.model.encode([text], add_special_tokens)
+        [ids] = await self.encode_all([text], add_special_tokens)
         return ids
+
+    async def encode_all(self, texts: list[str], add_special_tokens: bool = True) -> list[list[int]]:
+        """Returns the ids of each text."""
+        with python_errors():
+            return await self.model.encode(texts, add_special_tokens)
 
     async def decode(self, token_ids: int | Sequence[int], skip_special_tokens: bool = False) -> str:
         """Returns the text of ids."""
         ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
-        return await self.model.decode(ids, skip_special_tokens) if ids else ""
+        with python_errors():
+            return await self.model.decode(ids, skip_special_tokens) if ids else ""
 
     async def apply_chat_template(
         self,
@@ -59,8 +66,9 @@ class AsyncTokenizer:
             "continue_final_message": continue_final_message,
             "chat_template_kwargs": variables or None,
         }
-        prompt = text_conversation(read(FIELDS, body), NO_IMAGES, self.model.config.composition)
-        return await (self.model.token_ids(prompt) if tokenize else self.model.render(prompt))
+        with python_errors():
+            prompt = text_conversation(read(FIELDS, body), NO_IMAGES, self.model.config.composition)
+            return await (self.model.token_ids(prompt) if tokenize else self.model.render(prompt))
 
 
 class Tokenizer:
@@ -89,7 +97,7 @@ class Tokenizer:
     def __call__(self, text: str | list[str], add_special_tokens: bool = True) -> dict[str, Any]:
         """Returns {"input_ids": ids} for one text or for several."""
         several = [text] if isinstance(text, str) else text
-        ids = self._run(self._model.encode(several, add_special_tokens))
+        ids = self._run(self._async.encode_all(several, add_special_tokens))
         return {"input_ids": ids[0] if isinstance(text, str) else ids}
 
     def __len__(self) -> int:

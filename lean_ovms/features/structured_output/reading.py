@@ -102,7 +102,9 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
         return None
     if kind in ("json_object", "json"):
         # llama.cpp, Together and Fireworks have the schema in `schema`; TGI and huggingface_hub in `value`.
-        schema = next((form[key] for key in ("schema", "value") if isinstance(form.get(key), dict)), ANY_OBJECT)
+        key, schema = next(((key, form[key]) for key in ("schema", "value") if form.get(key)), ("", ANY_OBJECT))
+        if not isinstance(schema, dict):
+            raise GrammarInvalid(f"{param}.{key} is not an object", param=f"{param}.{key}")
         return {"type": "json_schema", "json_schema": schema}
     if kind == "regex" and "value" in form:
         return _regex(form["value"], f"{param}.value")

@@ -14,7 +14,7 @@ from ...api.fields import Field, FieldSet, RouteDoc, read
 from ...api.response import json_bytes
 from ...api.schemas import STRING, any_of, array, object_of
 from ...api.services import Services
-from ...errors import BadRequest
+from ...errors import BadRequest, errors_of
 from ...types import Json, Request, Response
 from ..pooling import fields as shared
 from ..pooling.api.encoding import shortest
@@ -64,7 +64,8 @@ def _read_similarity(body: Json, services: Services) -> tuple[PoolingRequest, In
     if not isinstance(sentences, list) or not sentences or not all(isinstance(one, str) for one in sentences):
         raise BadRequest("sentences must be a non-empty array of strings", param="inputs.sentences")
     check_count(len(sentences) + 1, services.config.of(PoolingOptions).max_pooling_inputs, "inputs.sentences")
-    parameters = read(PARAMETERS, call.values["parameters"] or {})
+    with errors_of("parameters", member=True):
+        parameters = read(PARAMETERS, call.values["parameters"] or {})
     named = {"prompt_name": parameters["prompt_name"]} if parameters["prompt_name"] else {}
     return call.with_values(shared.tei_truncation(parameters) | named), Inputs([source, *sentences])
 

@@ -31,18 +31,20 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             near = hint(name, there, f"there are {abbreviate(there) or 'none'}")
             raise StartError(f"{repository} has no model {name} ({near})")
     for name in dict.fromkeys(names):
-        _delete(repository / name)
+        _delete(repository, name)
     return ExitStatus.OK
 
 
-def _delete(path: Path) -> None:
+def _delete(repository: Path, name: str) -> None:
     """Deletes a model's directory or file, or only the link if it is a symbolic link. Raises StartError."""
+    path = repository / name
     freed = 0 if path.is_symlink() else size(path)
     try:
         for part in model_file.parts(path):
             part.unlink() if part.is_symlink() or part.is_file() else shutil.rmtree(part)
     except OSError as error:
         raise StartError(f"{error.filename or path}: {error.strerror}") from None
-    with contextlib.suppress(OSError):
-        path.parent.rmdir()  # removes an organization's directory with its last model
+    if path.parent != repository:
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # removes an organization's directory with its last model
     print(f"deleted {path} ({human_size(freed)})")

@@ -127,6 +127,8 @@ WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
     ({"thinking": {"type": "on"}}, "thinking.type"),
     ({"thinking": {"type": "enabled", "token_budget": 0}}, "thinking.token_budget"),
     ({"p": 2}, "p"),
+    ({"k": -2}, "k"),
+    ({"stop_sequences": [""]}, "stop_sequences"),
 ]
 
 

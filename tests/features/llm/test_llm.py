@@ -257,6 +257,11 @@ def test_embeddings_and_what_the_model_computes_before(make_llm: MakeLLM) -> Non
     assert found.outputs.data.tolist() == vector.outputs.embedding
     [rows] = llm.encode("ab", pooling_task="token_embed")
     assert rows.outputs.data.shape == (4, len(vector.outputs.embedding))
+    params = PoolingParams(task="token_embed"), PoolingParams(task="embed")
+    shapes = [one.outputs.data.shape for one in llm.encode(["ab", "ab"], params)]
+    assert shapes == [rows.outputs.data.shape, rows.outputs.data.shape[1:]]
+    with pytest.raises(ValueError, match="there are 2 inputs, but 1 PoolingParams"):
+        llm.encode(["a", "b"], [PoolingParams()])
     with pytest.raises(ValueError, match="Unsupported task: 'classify'"):
         llm.encode("ab", pooling_task="classify")
     with pytest.raises(TypeError, match="has no argument 'dimension'; did you mean dimensions"):

@@ -89,6 +89,10 @@ def test_the_tokenizer_reads_and_writes_as_the_model_does(make_llm: MakeLLM) -> 
     text = tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
     assert text == llm.chat(CHAT)[0].prompt
     assert tokenizer.apply_chat_template(CHAT, add_generation_prompt=True) == tokenizer.encode(str(text), False)
+    with pytest.raises(ValueError, match=r"messages\[0\].role must be one of"):
+        tokenizer.apply_chat_template([{"role": "x"}])
+    with pytest.raises(ValueError, match="-1 is not a token id"):
+        tokenizer.decode([-1])
 
 
 def test_default_sampling_params_are_what_holds_without_them(make_llm: MakeLLM) -> None:

@@ -154,6 +154,8 @@ async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warnin
     for path, form in (
         (CHAT, {"type": "nope"}),
         (CHAT, schema_format(name="x")),
+        (CHAT, {"type": "json_object", "schema": 5}),
+        (CHAT, {"type": "json_object", "value": [POINT]}),
         ("/v3/chat/completions", schema_format(name="x", schema={"type": "nope"})),
         (CHAT, {"type": "sequence", "elements": [{**schema_format(type="object"), "style": []}]}),
         (CHAT, {"type": "sequence", "elements": ["x"]}),

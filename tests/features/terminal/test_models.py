@@ -53,6 +53,13 @@ def test_rm_deletes_a_model_and_then_its_organisation(models: Path, capsys: Capt
     assert list(models.iterdir()) == []
 
 
+def test_rm_keeps_the_directory_of_models(models: Path) -> None:
+    option = ("--model_repository_path", str(models / "org"))
+    assert run("rm", "chat", "embed", *option) == 0
+    assert list((models / "org").iterdir()) == []
+    assert run("list", *option) == 0
+
+
 def test_rm_deletes_nothing_else_and_of_a_link_only_the_link(models: Path) -> None:
     (models / "link").symlink_to(models / "org" / "chat")
     assert run("rm", "link", "--model_repository_path", str(models)) == 0

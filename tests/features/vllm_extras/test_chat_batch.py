@@ -42,9 +42,10 @@ async def test_ids_and_log_probabilities_are_in_the_choices(make_app: MakeApp) -
 WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),
-    ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
+    ({"messages": [{"role": "user", "content": "a"}]}, "messages[0]"),
     ({"messages": [*TWO, []]}, "messages[2]"),
-    ({"messages": [*TWO, [{"role": 5}]]}, "messages[2]"),
+    ({"messages": [[{"role": "user", "content": 5}], *TWO]}, "messages[0][0].content"),
+    ({"messages": [*TWO, [{"role": 5}]]}, "messages[2][0].role"),
     ({"messages": [TWO[0]] * 4}, "messages"),
     ({"stream": True}, "stream"),
     ({"n": 2}, "n"),

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.features.vllm_extras.api import generative_scoring
+from lean_ovms.models.generation import CompletedChoice
+from lean_ovms.types import TokenLogprob
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import EOS, say
 
@@ -41,6 +44,17 @@ async def test_without_softmax_it_is_the_probability_in_the_vocabulary(make_app:
     app, _ = await make_app(lambda *_: say("x", reason="length"), capable=True)
     body = await whole(await post(app, PATH, ask(apply_softmax=False)))
     assert body["data"][1]["score"] == pytest.approx(math.exp(-0.25))
+
+
+def test_an_impossible_label_has_no_probability() -> None:
+    def choice(*logprobs: float | None) -> CompletedChoice:
+        labels = [TokenLogprob(place, "", b"", logprob) for place, logprob in enumerate(logprobs)]
+        return CompletedChoice(logprobs=[TokenLogprob(9, "", b"", -1.0, labels)])
+
+    assert generative_scoring._score(choice(None, -1.0), softmax=False) == 0
+    assert generative_scoring._score(choice(None, -1.0), softmax=True) == 0
+    assert generative_scoring._score(choice(-1.0, None), softmax=True) == 1
+    assert generative_scoring._score(choice(None, None), softmax=True) == 0
 
 
 async def test_prompts_are_joined_as_ids(make_app: MakeApp) -> None:

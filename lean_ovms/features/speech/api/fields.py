@@ -10,7 +10,7 @@ from ....api.fields import Field, FieldSet, read_one
 from ....api.generation.common_fields import MODEL, STREAM, token_limit
 from ....api.generation.sampling import SAMPLING
 from ....api.schemas import field_schema
-from ....errors import BadRequest
+from ....errors import BadRequest, errors_of
 from ....types import Json
 from ...uploads.forms import FilePart, read_file
 
@@ -99,11 +99,8 @@ def _chunking(value: Any) -> Json | None:
         raise BadRequest('chunking_strategy must be auto or {"type": "server_vad"}', param="chunking_strategy")
     if unknown := sorted(set(value) - {"type", *(one.name for one in TURNS)}):
         raise BadRequest(f"chunking_strategy has an unknown key {unknown[0][:40]!r}", param="chunking_strategy")
-    try:
+    with errors_of("chunking_strategy", member=True):
         return {one.name: read_one(one, value.get(one.name)) for one in TURNS}
-    except BadRequest as error:
-        error.param = f"chunking_strategy.{error.param}"
-        raise
 
 
 def _shared(name: str, **changes: Any) -> Field:

@@ -7,6 +7,8 @@ conversation. Streams and several choices for a conversation are refused, as in 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ....api.fields import FieldSet, RouteDoc
@@ -61,7 +63,8 @@ def parse_batch(body: Json, services: Services) -> tuple[ChatRequest, list[ChatP
             f"{services.config.max_prompts} (--max_prompts)"
         )
         raise BadRequest(what, param="messages")
-    chat = parse_chat({**body, "messages": conversations[0]}, services)
+    with _errors_of_conversation(0):
+        chat = parse_chat({**body, "messages": conversations[0]}, services)
     sampling = chat.generation.sampling
     if chat.audio is not None:
         raise BadRequest("spoken answers are not supported for a batch of conversations", param="modalities")
@@ -78,10 +81,19 @@ def parse_batch(body: Json, services: Services) -> tuple[ChatRequest, list[ChatP
 def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
     if not place:
         return chat.prompt
-    try:
+    with _errors_of_conversation(place):
         return chat.prompt.with_messages(read_messages(conversation, chat.generation.services.config.composition))
+
+
+@contextmanager
+def _errors_of_conversation(place: int) -> Iterator[None]:
+    """Adds the place of a conversation to errors of its messages: messages[1].content becomes messages[PLACE][1]…."""
+    try:
+        yield
     except BadRequest as error:
-        error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]"
+        field, found, rest = (error.param or "").partition("messages")
+        if found and not field:
+            error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]{rest}"
         raise
 
 

@@ -140,10 +140,13 @@ async def _encoded(values: list[Any], model: TextModel, *, special: bool) -> lis
 
 
 def _score(choice: CompletedChoice, *, softmax: bool) -> float:
-    """Returns the probability of the first label, computed from the log probabilities of all labels."""
-    logprobs = [token.logprob for token in choice.logprobs[0].top if token.logprob is not None]
-    if not softmax:
-        return math.exp(logprobs[0])
+    """Returns the probability of the first label, computed from the log probabilities of all labels.
+
+    That of an impossible label is unknown (None).
+    """
+    logprobs = [-math.inf if token.logprob is None else token.logprob for token in choice.logprobs[0].top]
     highest = max(logprobs)
+    if not softmax or highest == -math.inf:
+        return math.exp(logprobs[0])
     weights = [math.exp(value - highest) for value in logprobs]
     return weights[0] / sum(weights)
