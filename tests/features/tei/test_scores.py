@@ -31,7 +31,10 @@ async def test_similarities_are_cosines(make_pooling: MakePooling) -> None:
         ({"inputs": {"sentences": ["a"]}}, "inputs.source_sentence"),
         ({"inputs": {"source_sentence": "a", "sentences": []}}, "inputs.sentences"),
         ({"inputs": {"source_sentence": "a", "sentences": [1]}}, "inputs.sentences"),
-        ({"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"truncate": 1}}, "parameters.truncate"),
+        (
+            {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"truncate": 1}},
+            "parameters.truncate",
+        ),
     ],
 )
 async def test_what_cannot_be_compared_is_refused(make_pooling: MakePooling, fields: Any, param: str) -> None:
