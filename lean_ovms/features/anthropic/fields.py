@@ -119,7 +119,8 @@ FIELDS = (
     Field("system", "any", "system prompt, as a string or text blocks",
         schema=schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART))),
     Field("tools", "array",
-        "tools of the client: objects with name, description, input_schema and strict; server tools are not supported",
+        "tools of the client: objects with name, description, input_schema, strict and defer_loading; "
+        "server tools are not supported",
         schema=schemas.array(TOOL)),
     Field("tool_choice", "object",
         "type is auto, any, tool (with a name) or none; disable_parallel_tool_use allows at most one call",
@@ -128,7 +129,7 @@ FIELDS = (
         schema=STOPS),
     Field("thinking", "object",
         "type sets enable_thinking for the chat template; display omitted leaves out the reasoning of "
-        "the answer", read=_thinking, schema=_THINKING),
+        "the answer, whose signature then contains it", read=_thinking, schema=_THINKING),
     Field("output_config", "object",
         "format is a json_schema with a schema; effort sets reasoning_effort for the chat template",
         read=_output_config,

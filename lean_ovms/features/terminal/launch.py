@@ -24,9 +24,10 @@ from ..admin.client import connect, is_url
 
 AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
 """The properties of each agent by the name of its program: how to install it, the approximate number of tokens in its
-first prompt, its environment and arguments, and arguments for models whose context length is known. {url}, {model} and
+first prompt, its environment and arguments, and those for models whose context length is known. {url}, {model} and
 {key} stand for the server's values, {context} for the model's context length in tokens, and {answer} for the tokens
-that an answer may have; 0 if unknown. With these an agent shortens a conversation before it is too long."""
+that an answer may have; 0 if unknown. With these an agent shortens a conversation before it is too long. It gets them
+from `least_context` tokens on: Claude Code reserves 13,000 besides an answer, and would shorten a prompt that fits."""
 ANSWER = 4
 """The divisor of the context length for the length of an answer. Agents reserve room for an answer; their default may
 be more than a small model has."""
@@ -73,8 +74,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     key = checked(config).api_key or NO_KEY
     numbers = {"{context}": context, "{answer}": context // ANSWER}
     places = {"{url}": client.url, "{model}": model, "{key}": key, **numbers}
-    added = {name: _as_text(_filled(value, places)) for name, value in agent["environment"].items()}
-    arguments = [*agent["arguments"], *(agent.get("context_arguments", ()) if context else ())]
+    known = agent if context >= agent.get("least_context", 1) else {}
+    variables = {**agent["environment"], **known.get("context_environment", {})}
+    added = {name: _as_text(_filled(value, places)) for name, value in variables.items()}
+    arguments = [*agent["arguments"], *known.get("context_arguments", ())]
     command = [name, *_filled(arguments, places), *further]
     if program and not given.print:
         sys.stdout.flush()

@@ -7,6 +7,7 @@ replaced. If an agent changes its requests, it must be recorded again; the tests
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from tests.fakes import Script, say
 HERE = Path(__file__).parent
 TEMPLATE = (
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{{ m.content }}"
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %}{% endfor %}"
 )
 CALL = '<tool_call>{"name": "%s", "arguments": {"a": %d}}</tool_call>'
@@ -29,6 +31,9 @@ LAST = "The file has two words."
 SESSIONS = {
     "claude_code": ["<think>First.</think>I look." + CALL % ("Bash", 1), CALL % ("Read", 2) + CALL % ("Bash", 3),
                     "", CALL % ("Write", 4), LAST],
+    "claude_code_tool_search": ["<think>First.</think>I look." + CALL % ("Bash", 1),
+                                CALL % ("Read", 2) + CALL % ("Bash", 3), "", CALL % ("ToolSearch", 4),
+                                CALL % ("WebFetch", 5), CALL % ("Write", 6), LAST],
     "codex": ["I look." + CALL % ("exec_command", 1), CALL % ("multi_agent_v1__close_agent", 2),
               CALL % ("exec_command", 3), LAST],
     "opencode": ["I look." + CALL % ("bash", 1), CALL % ("write", 2), LAST],
@@ -41,6 +46,7 @@ SESSIONS = {
 """The answer to a prompt by its number of tool results."""
 CALLS = {
     "claude_code": [["Bash"], ["Read", "Bash"], ["Write"], []],
+    "claude_code_tool_search": [["Bash"], ["Read", "Bash"], ["ToolSearch"], ["WebFetch"], ["Write"], []],
     "codex": [["exec_command"], ["multi_agent_v1/close_agent"], ["exec_command"], []],
     "opencode": [["bash"], ["write"], []],
     "qwen_code": [["run_shell_command"], ["write_file"], []],
@@ -118,13 +124,33 @@ async def test_a_session_is_served(make_app: MakeApp, agent: str) -> None:
         assert engine.submitted[-1][0].count("<|tool|>") == sum(map(len, found))
 
 
-async def test_claude_codes_changing_line_is_not_in_the_prompt(make_app: MakeApp) -> None:
+@pytest.mark.parametrize("agent", ["claude_code", "claude_code_tool_search"])
+async def test_each_prompt_of_claude_code_goes_on_from_the_one_before(make_app: MakeApp, agent: str) -> None:
+    """So the prefix cache has it. Neither a line that changes with each request nor the tools that Claude Code finds
+    with its tool search are at the beginning."""
     app, engine = await make_app(say("x"), chat_template=TEMPLATE)
-    for recording in recorded("claude_code")[1:]:
+    turns = [recording for recording in recorded(agent) if recording["body"]]
+    for recording in turns:
         assert "x-anthropic-billing-header" in recording["body"]["system"][0]["text"]
         await (await replay(app, recording)).aclose()
     prompts = [prompt for prompt, _ in engine.submitted]
-    assert len(prompts) == 4
+    assert len(prompts) == len(turns)
     assert not any("billing" in prompt for prompt in prompts)
     for earlier, later in pairwise(prompts):
-        assert later.startswith(earlier), "a turn goes on from the prompt of the turn before: the prefix cache hits"
+        assert later.startswith(earlier)
+
+
+FOUND = ["NotebookEdit", "WebFetch"]
+
+
+async def test_what_claude_code_has_found_and_thought_is_in_the_prompt(make_app: MakeApp) -> None:
+    """Its tools are described where it found them, and its thoughts come back though it asked to omit them."""
+    app, engine = await make_app(say("x"), chat_template=TEMPLATE)
+    for recording in recorded("claude_code_tool_search"):
+        await (await replay(app, recording)).aclose()
+    before, after = engine.submitted[2][0], engine.submitted[3][0]
+    assert before.startswith("[Bash][Read][ToolSearch][Write]<|system|>")
+    assert not any(name in before for name in FOUND)
+    found = after.removeprefix(before)
+    assert re.findall('{"type":"function","function":{"name":"([A-Za-z]+)","description":"', found) == FOUND
+    assert "<|assistant|>(First.)I look." in after

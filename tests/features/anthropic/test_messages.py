@@ -158,14 +158,23 @@ async def test_a_call_that_is_cut_has_no_input(make_app: MakeApp, reason: str, s
     assert all(block["type"] != "tool_use" or block["input"] == {} for block in body["content"])
 
 
-async def test_omitted_thinking_leaves_the_signed_block(make_app: MakeApp) -> None:
-    app, _ = await make_app(say(*FULL), **PARSERS)
-    thinking = {"type": "adaptive", "display": "omitted"}
-    body = await whole(await post(app, PATH, ask(thinking=thinking, tools=[WEATHER])))
-    assert (body["content"][0]["type"], body["content"][0]["thinking"]) == ("thinking", "")
-    assert len(body["content"][0]["signature"]) > 20
-    events = await stream(await post(app, PATH, ask(thinking=thinking, tools=[WEATHER], stream=True)))
-    assert "thinking_delta" not in {data["delta"].get("type") for _, data in events if "delta" in data}
+async def test_omitted_thinking_comes_back_in_the_signature(make_app: MakeApp) -> None:
+    template = "{% for m in messages %}{{ m.role }}({{ m.reasoning_content }}){{ m.content }}{% endfor %}"
+    app, engine = await make_app(lambda *_: say(*FULL), **{**PARSERS, "chat_template": template})
+    asked = ask(thinking={"type": "adaptive", "display": "omitted"}, tools=[WEATHER])
+    body = await whole(await post(app, PATH, asked))
+    block = body["content"][0]
+    assert (block["type"], block["thinking"]) == ("thinking", "")
+    events = await stream(await post(app, PATH, {**asked, "stream": True}))
+    deltas = [data["delta"] for _, data in events if "delta" in data]
+    assert "thinking_delta" not in {delta.get("type") for delta in deltas}
+    assert {"type": "signature_delta", "signature": block["signature"]} in deltas
+    for signed, shown in ((block, "hmm"), ({**block, "signature": "c2lnbmVk"}, ""), ({**block, "signature": "é"}, "")):
+        turns = [*asked["messages"], {"role": "assistant", "content": [signed, *body["content"][1:]]}]
+        results = [b for b in body["content"] if b["type"] == "tool_use"]
+        answers = [{"type": "tool_result", "tool_use_id": b["id"], "content": "8"} for b in results]
+        await whole(await post(app, PATH, {**asked, "messages": [*turns, {"role": "user", "content": answers}]}))
+        assert f"assistant({shown})" in engine.submitted[-1][0]
 
 
 TEMPLATE = "{{ enable_thinking }} {{ reasoning_effort }} {% for t in tools or [] %}{{ t.function.name }},{% endfor %}"

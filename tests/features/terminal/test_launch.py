@@ -72,8 +72,26 @@ def test_a_context_that_is_not_known_is_not_told(script: ScriptedServer, capsys:
         assert f'"limit": {limit}' in capsys.readouterr().out
 
 
+def test_claude_code_is_told_a_context_that_is_not_too_small(
+    script: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It keeps 13,000 tokens free besides an answer, so with less it would shorten a first prompt that fits."""
+    for most, told in ((None, False), (32768, False), (65536, True)):
+        script.answers["/v1/models"] = deque(
+            [{"data": [{"id": "m", "task": "text_generation", "max_model_len": most}]}]
+        )
+        assert launch("claude", script.url, "--print") == 0
+        found, error = capsys.readouterr()
+        lines = ["export CLAUDE_CODE_MAX_CONTEXT_TOKENS=65536", "export CLAUDE_CODE_MAX_OUTPUT_TOKENS=16384"]
+        assert [line in found.splitlines() for line in lines] == [told, told]
+        assert ("CLAUDE_CODE_MAX" in found) == told
+        assert not error
+
+
 @pytest.mark.slow
 def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: str) -> None:
+    row = {"id": "org/m", "task": "text_generation", "max_model_len": 4096}
+    script.answers["/v1/models"] = deque([{"data": [row]}])
     command = [sys.executable, "-m", "lean_ovms", "launch", "opencode", script.url, "--", "run", "Hi"]
     env = {**os.environ, "PATH": path}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
@@ -82,10 +100,10 @@ def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: 
     settings = json.loads(environment["OPENCODE_CONFIG_CONTENT"])
     assert settings["model"] == "lean_ovms/org/m"
     assert settings["provider"]["lean_ovms"]["models"] == {
-        "org/m": {"name": "org/m", "limit": {"context": 8192, "output": 2048}}
+        "org/m": {"name": "org/m", "limit": {"context": 4096, "output": 1024}}
     }
     assert done.stderr == (
-        "lean_ovms launch: the context of org/m has 8192 tokens, but the first prompt of opencode has about 13700\n"
+        "lean_ovms launch: the context of org/m has 4096 tokens, but the first prompt of opencode has about 7300\n"
     )
 
 

@@ -6,13 +6,12 @@ a stream (events.py), or collect them as the content of a message (Content).
 
 from __future__ import annotations
 
-import hashlib
 import re
-from base64 import b64encode
 from collections.abc import Iterable
 
 from ....api.fields import parsed_object
 from ....types import Delta, Event, Json, Reasoning, Text, ToolCallStart
+from .signatures import signature
 
 TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
 
@@ -34,7 +33,7 @@ class Blocks:
         """The stop string or the id that ended it, if one did."""
         self._omit_thinking = omit_thinking
         self._open = ""
-        self._signed = hashlib.sha256()
+        self._thought: list[str] = []
 
     def begin_block(self, block: Json) -> None:
         """Begins a block, which is given without its content."""
@@ -59,8 +58,7 @@ class Blocks:
     def close(self) -> None:
         """Ends the open block."""
         if self._open == THINKING:
-            # Clients send thinking blocks back with their signature, which is not checked; Anthropic's is opaque.
-            self.sign_block(b64encode(self._signed.digest()).decode())
+            self.sign_block(signature("".join(self._thought), omitted=self._omit_thinking))
         if self._open:
             self.end_block()
         self._open = ""
@@ -70,7 +68,7 @@ class Blocks:
             self._text(TEXT, event.text)
         elif isinstance(event, Reasoning):
             self._text(THINKING, event.text)
-            self._signed.update(event.text.encode("utf-8", "replace"))
+            self._thought.append(event.text)
         elif isinstance(event, ToolCallStart):
             self.has_calls = True
             call_id = re.sub("^call_", "toolu_", event.id)
@@ -80,8 +78,8 @@ class Blocks:
 
     def _text(self, kind: str, text: str) -> None:
         if self._open != kind:
-            signature = {} if kind == TEXT else {"signature": ""}
-            self._begin(kind, {"type": kind, kind: "", **signature})
+            unsigned = {} if kind == TEXT else {"signature": ""}
+            self._begin(kind, {"type": kind, kind: "", **unsigned})
         if not (self._omit_thinking and kind == THINKING):
             self.add_text(text)
 
@@ -89,8 +87,7 @@ class Blocks:
         self.close()
         self.index += 1
         self._open = kind
-        if kind == THINKING:
-            self._signed = hashlib.sha256()
+        self._thought = []
         self.begin_block(block)
 
 

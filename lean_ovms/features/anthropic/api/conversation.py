@@ -17,6 +17,7 @@ from ...chat.content import OF_TOOL, check_member, left_out
 from ...chat.foreign import arguments, as_text, unshown_line
 from ...chat.request import without_changing_line
 from ..feature import CHANGING_LINES
+from .signatures import omitted_text
 
 ROLES = ("user", "assistant", "system")
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -198,7 +199,7 @@ def _extend(turn: Json, block: Json, param: str) -> None:
         if text := _text(block, param):
             turn["content"].append(text)
     elif kind == "thinking":
-        if thought := _required(block, "thinking", param):
+        if thought := _required(block, "thinking", param) or omitted_text(block.get("signature")):
             turn.setdefault("reasoning_content", []).append(thought)
     elif kind in CALLS:
         turn.setdefault("tool_calls", []).append(_tool_use(block, param))
@@ -334,7 +335,7 @@ def _search_result(block: Json, param: str) -> list[Json]:
 
 
 def _tool_reference(block: Json, param: str) -> list[Json]:
-    """Returns the name of a tool that the client's own search has found, as text; the prompt has all tools already."""
+    """Returns the name of a tool that the client's own search has found, but that is not in its tools, as text."""
     return [_part(_required(block, "tool_name", param))]
 
 

@@ -14,6 +14,7 @@ from ....types import ChatPrompt, Json
 from ...chat.generation import BodyReader, GenerationBody, read_offer
 from .. import fields
 from .conversation import is_prefill, to_messages
+from .loaded_tools import LoadedTools
 
 REQUIRED = ("max_tokens", "messages")
 CHOICES = ("auto", "any", "tool", "none")
@@ -59,8 +60,9 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
     reader = BodyReader(fields.ALL_FIELDS, body, services)
     values = reader.values
     reader.check_max_tokens("max_tokens")
-    tools, (choice, parallel) = read_tools(values["tools"]), read_choice(values["tool_choice"])
-    messages, unshown = to_messages(values["system"], values["messages"])
+    tools = LoadedTools(values["tools"], read_tool)
+    choice, parallel = read_choice(values["tool_choice"])
+    messages, unshown = to_messages(values["system"], tools.load(values["messages"]))
     renamed = {
         "stop": values["stop_sequences"],
         "include_stop_str_in_output": False,
@@ -68,12 +70,12 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
     }
     if (budget := (values["thinking"] or {}).get("budget_tokens")) is not None:
         renamed[fields.BUDGET] = budget
-    offer = read_offer(tools, choice, parallel)
+    offer = read_offer(tools.callable(choice) or None, choice, parallel)
     generation = reader.generation(renamed, offer=offer)
     prefill = is_prefill(messages)
     prompt = ChatPrompt(
         messages=messages,
-        tools=offer.tools,
+        tools=tools.described(offer.tools),
         template_kwargs=fields.template_variables(values),
         add_generation_prompt=not prefill,
         continue_final_message=prefill,
@@ -85,12 +87,8 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
 # --- tools and tool_choice, in the form of chat
 
 
-def read_tools(tools: list[Any] | None) -> list[Json] | None:
-    """Converts the client's tools to functions. Raises BadRequest for a tool that the server would have to run."""
-    return None if tools is None else [_tool(tool, f"tools.{place}") for place, tool in enumerate(tools)]
-
-
-def _tool(tool: Any, param: str) -> Json:
+def read_tool(tool: Any, param: str) -> Json:
+    """Converts a client's tool to a function. Raises BadRequest for a tool that the server would have to run."""
     if not isinstance(tool, dict):
         raise BadRequest(f"{param}: each tool must be an object", param=param)
     kind = tool.get("type") or "custom"
@@ -104,9 +102,8 @@ def _tool(tool: Any, param: str) -> Json:
         raise BadRequest(f"{param}.name: Field required", param=f"{param}.name")
     if not isinstance(tool.get("input_schema"), dict):
         raise BadRequest(f"{param}.input_schema: Field required", param=f"{param}.input_schema")
-    function = {"name": tool["name"], "parameters": tool["input_schema"]}
-    if isinstance(tool.get("description"), str):
-        function["description"] = tool["description"]
+    described = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
+    function = {"name": tool["name"], **described, "parameters": tool["input_schema"]}
     if tool.get("strict") is True:
         function["strict"] = True
     return {"type": "function", "function": function}
