@@ -260,6 +260,10 @@ class Scanner:
             return (yield from self.json_string(sink))
         if first not in _CLOSER:
             return (yield from self._json_scalar(sink))
+        return (yield from self._json_container(sink, stray or sink, tags))
+
+    def _json_container(self, sink: Sink, stray: Sink, tags: Tags | None) -> Steps[bool]:
+        """Passes on an object or a list, given the arguments of `json_value`."""
         closers: list[str] = []
         marks: Tags | None = None
         while True:
@@ -270,7 +274,7 @@ class Scanner:
                 if tags is not None and marks is None:
                     after = yield from self.run(_BLANK, sink)
                     if after and after not in ",:]}":
-                        sink, marks = stray or sink, Tags((*tags.all, *_IN_STRAY))
+                        sink, marks = stray, Tags((*tags.all, *_IN_STRAY))
                 continue
             if mark in _CLOSER:
                 closers.append(_CLOSER[mark])
