@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..engine.client.replies import ReplyStream
@@ -542,5 +543,5 @@ def _add(choice: CompletedChoice, events: list[Event]) -> None:
     choice.text += "".join(e.text for e in events if isinstance(e, Text))
     choice.reasoning += "".join(e.text for e in events if isinstance(e, Reasoning))
     choice.calls += [Call(e.id, e.name) for e in events if isinstance(e, ToolCallStart)]
-    for index, call in enumerate(choice.calls):
-        call.arguments += "".join(e.text for e in events if isinstance(e, ToolCallDelta) and e.index == index)
+    for index, deltas in groupby((e for e in events if isinstance(e, ToolCallDelta)), lambda e: e.index):
+        choice.calls[index].arguments += "".join(e.text for e in deltas)

@@ -201,11 +201,6 @@ def memory(directory: Path, free: int) -> str:
     return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, and {free / GIGA:.1f} GB of memory are free"
 
 
-def too_large(directory: Path, free: int) -> bool:
-    """Returns whether the weights alone are larger than the free memory, given in bytes."""
-    return weights_bytes(directory) > free
-
-
 def _constants(network: Path) -> list[tuple[str, int, int]]:
     """Returns the type, offset and size in bytes of each constant; [] for a file that cannot be read."""
     try:

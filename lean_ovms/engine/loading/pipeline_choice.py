@@ -163,7 +163,7 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
     for folder, name in required:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
-    if config.target_device == "CPU" and model_config.too_large(config.model_dir, free := free_memory_bytes()):
+    if config.target_device == "CPU" and model_config.weights_bytes(config.model_dir) > (free := free_memory_bytes()):
         log.warning("the model may not fit into memory: %s", model_config.memory(config.model_dir, free))
 
 

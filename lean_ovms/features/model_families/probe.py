@@ -364,17 +364,19 @@ def _taken(text: str, notations: tuple[ReasoningMarks, ...]) -> tuple[list[str],
 def _split(text: str, notation: ReasoningMarks) -> tuple[str, str]:
     """Divides a text into reasoning and answer.
 
-    A start tag without an end begins reasoning up to the end. An end tag without a start ends reasoning from the
+    A start tag without an end begins reasoning up to the end. An end tag before any start ends reasoning from the
     beginning, since templates write the start tag into the prompt.
     """
     if notation is HARMONY:
         return _channels(text)
-    if notation.start not in text and notation.end not in text:
+    pieces = re.split(f"({re.escape(notation.start)}|{re.escape(notation.end)})", text)  # tags are at odd places
+    if len(pieces) == 1:
         return "", text
-    before, _, after = text.partition(notation.start) if notation.start in text else ("", "", text)
-    thought, _, answer = after.partition(notation.end)
-    more, rest = _split(answer, notation) if notation.start in answer else ("", answer.replace(notation.end, ""))
-    return "\n\n".join(filter(None, (thought.strip(), more))), (before + rest).strip()
+    tag_before = [notation.start if pieces[1] == notation.end else notation.end, *pieces[1::2]]
+    thoughts, answers = list[str](), list[str]()
+    for tag, piece in zip(tag_before, pieces[::2], strict=True):
+        (thoughts if tag == notation.start else answers).append(piece)
+    return "\n\n".join(filter(None, map(str.strip, thoughts))), "".join(answers).strip()
 
 
 def _channels(text: str) -> tuple[str, str]:

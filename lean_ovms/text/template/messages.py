@@ -311,12 +311,7 @@ class _Calls:
 def _with_id(call: Any, number: int) -> Any:
     if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
         return call
-    given = call.get("id")
-    return {
-        "type": "function",
-        **call,
-        "id": given if isinstance(given, str) and given else _text(given) or f"call_{number}",
-    }
+    return {"type": "function", **call, "id": _text(call.get("id")) or f"call_{number}"}
 
 
 def _answering(result: Json, calls: _Calls) -> Json:

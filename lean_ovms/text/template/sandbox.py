@@ -8,6 +8,7 @@ cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by 
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -88,10 +89,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
         __self.budgets.now.spend(CALL_STEPS)
-        for value in args:
+        given = (*args, *kwargs.values())
+        for value in given:
             checked_size(value)
         if isinstance(getattr(__obj, "__self__", None), str):
-            check_method(__obj, args)
+            check_method(__obj, given)
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -131,6 +133,7 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Serializes a value as JSON, as transformers' filter does; jinja2's own would escape HTML."""
+    _check_widths(len(width) if isinstance(width, str) else width for width in (indent, *(separators or ())))
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -260,7 +263,7 @@ def check_method(method: Any, args: tuple[Any, ...]) -> None:
         _check_widths(args)
     elif name == "replace" and len(args) > 1:
         _check_size(len(text) + text.count(args[0]) * len(args[1]))
-    elif name == "join" and args and isinstance(args[0], (list, tuple)):
+    elif name == "join" and args and isinstance(args[0], (str, list, tuple, dict)):
         _check_size(_joined_size(text, args[0]))
 
 
@@ -276,7 +279,10 @@ def check_format(template: Any) -> None:
 
 def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """Returns those of jinja2's filters that can make a short value huge, with a check of their arguments."""
-    narrow = {name: _with_checked_widths(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
+    narrow = {
+        name: _with_checked_widths(filters[name])
+        for name in ("batch", "center", "indent", "round", "slice", "wordwrap")
+    }
     format_, join, replace = filters["format"], filters["join"], filters["replace"]
 
     def do_format(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -300,7 +306,9 @@ def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callabl
 def _with_checked_widths(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)  # keeps jinja2's mark on the function, which says which arguments the filter takes
     def checked(*args: Any, **kwargs: Any) -> Any:
-        _check_widths((*args[1:], *kwargs.values()))
+        given = (*args[1:], *kwargs.values())
+        _check_widths(given)
+        _check_size(math.prod(len(value) for value in given if isinstance(value, str)))  # a text is wrapped by another
         return function(*args, **kwargs)
 
     return checked

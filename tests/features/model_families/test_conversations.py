@@ -362,6 +362,8 @@ def test_results_without_ids_answer_the_calls_in_turn() -> None:
         ("strict", "<think>\nWhy1.\n</think>\n\nSo1.", "So1."),
         ("strict", "Why1.</think>So1.", "So1."),
         ("strict", "Said1.<think>Why1.</think>So1.<think>Why2.</think>Then1.", "Said1.So1.Then1."),
+        ("strict", "Why1.</think>So1.<think>Why2.</think>Then1.</think>", "So1.Then1."),
+        ("strict", "<think>Why1.</think>So1." * 2000, "So1.So1."),
     ],
 )  # fmt: skip
 def test_marks_that_the_template_refuses_are_taken_apart(name: str, content: str, shown: str) -> None:
