@@ -342,10 +342,10 @@ class EngineClient:
             frame = protocol.encode([record])
         except TypeError as error:  # orjson: a lone surrogate, or an integer beyond 64 bits; both come from a client
             raise BadRequest(f"The request cannot be passed to the model: {error}") from error
-        if len(frame) > protocol.MAX_FRAME_BYTES:
+        parts = [*protocol.attachments([record]), frame]
+        if max(map(len, parts)) > protocol.MAX_FRAME_BYTES:
             raise BadRequest("The request is too large.")
         if self._child is not None:
-            parts = [*protocol.attachments([record]), frame]
             if len(parts) > 1 and sum(map(len, parts)) <= JOINED_BYTES:
                 parts = [b"".join(parts)]
             for part in parts:

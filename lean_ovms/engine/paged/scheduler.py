@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import BadRequest, EngineFailure, RequestError
+from ...errors import EngineFailure, RequestError
 from ..generation.sequence import ClientQueue, FairQueue, GenerationRequest, SequenceGroup
 from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache
 from .scheduling_rules import ChunkSizes, FaultIsolation, TimeShares, for_another, must_wait_for_masks, over_budget
-from .sequence import Matcher, Sequence
+from .sequence import Matcher, Sequence, request_error
 
 PREFILL_TOKENS = 32
 """The tokens of a step that are kept for prompts, which decoding sequences could otherwise block forever."""
@@ -78,7 +78,7 @@ class Scheduler:
             slots: The most sequences that run at once; a beam search counts as one.
             split: Whether a prompt may be computed over several steps.
             priority_across_clients: Whether priorities are compared across clients.
-            new_matcher: Creates the grammar matcher of a sequence; it may raise BadRequest.
+            new_matcher: Creates the grammar matcher of a sequence. If it raises an exception, the request fails.
             report_failure: Reports to the front end that a request has failed; returns False if the request has ended
                 already.
         """
@@ -325,7 +325,7 @@ class Scheduler:
             if lacking is not None:
                 lacking.passes += 1
         queue.resume()
-        queue.restore(passed)
+        queue.restore([sequence for sequence in passed if sequence.state == "waiting"])
 
     def _leaving(self, group: SequenceGroup) -> Sequence | None:
         """Returns the sequence that should give its slot to a group's next one; None if none can at the moment."""
@@ -427,11 +427,12 @@ class Scheduler:
         try:
             if sequence.constrained and sequence.matcher is None:
                 sequence.matcher = self._new_matcher(sequence)
-        except BadRequest as error:
+        except Exception as error:  # one request's fault must not end the loop
             self.blocks.release(sequence.blocks)
             self.batch.adapters.release(sequence.adapter)
-            sequence.blocks, sequence.chain, sequence.state = [], [], "over"
-            self.fail(sequence.request, error)
+            sequence.blocks, sequence.chain = [], []
+            self.waiting.put_back(sequence, first=True)
+            self.fail(sequence.request, request_error(error))
             return
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size

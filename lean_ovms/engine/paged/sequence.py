@@ -5,6 +5,7 @@ The scheduler and the step runner decide what happens to a sequence.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import BadRequest, EngineFailure, RequestError, last_line
 from ...types import SamplingParams
 from ..generation import sequence as generation
 from ..generation.request_validator import GREEDY_BELOW
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .network import AdapterWeights, PromptEmbeddings
     from .sampling.logit_state import ThinkingState, TokenCounts
     from .sampling.logprobs import TokenLogprobs
+
+log = logging.getLogger(__name__)
 
 JUMP_FORWARD_SCORE = 4
 """If this many more of its grammar's draft tokens were rejected than accepted, a sequence gets no more of them."""
@@ -45,6 +49,16 @@ NO_STATE = -1
 
 class NoToken(Exception):
     """Raised if a request's parameters leave no token to sample."""
+
+
+def request_error(error: Exception) -> RequestError:
+    """Returns the error with which a request fails that has caused an exception."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, NoToken):
+        return BadRequest(str(error))
+    log.error("%s", last_line(error))
+    return EngineFailure("The engine failed while it computed this request.")
 
 
 class Matcher(Protocol):

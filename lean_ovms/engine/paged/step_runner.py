@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import BadRequest, EngineFailure, RequestError, last_line
+from ...errors import EngineFailure, RequestError
 from ..generation.backend import SpecDecodeStats
 from ..generation.sequence import GenerationRequest, repeats
 from ..protocol import REPETITION, DetailedTokens, Drafted, Failed, Prefilled, Progress, PromptLogprobs, Record, Tokens
@@ -20,7 +20,7 @@ from .sampling import reductions
 from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
-from .sequence import JUMP_FORWARD_SCORE, Matcher, NoToken, Search, Sequence
+from .sequence import JUMP_FORWARD_SCORE, Matcher, Search, Sequence, request_error
 
 if TYPE_CHECKING:
     from .sampling.logprobs import TokenLogprobs
@@ -422,7 +422,7 @@ class StepRunner:
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
         for place, error in found.failed.items():  # first, since the substitute for its token may be a stop token
-            self._scheduler.fail(sequences[place].request, _as_request_error(error))
+            self._scheduler.fail(sequences[place].request, request_error(error))
         for sequence, token in zip(sequences, tokens, strict=True):
             if sequence.row < 0:
                 continue
@@ -453,7 +453,7 @@ class StepRunner:
         try:
             search.choose(beams, logits)
         except Exception as error:  # one request's fault must not end the step of all
-            self._scheduler.fail(request, _as_request_error(error))
+            self._scheduler.fail(request, request_error(error))
             return
         over = search.advance(self._scheduler.leave, self._scheduler.batch.fork)
         for beam in search.beams:
@@ -479,11 +479,3 @@ def _grammar_over(sequence: Sequence, token: int) -> bool:
         return False
     sequence.reason = "stop"
     return True
-
-
-def _as_request_error(error: Exception) -> RequestError:
-    """Returns the error for a request whose token could not be sampled."""
-    if isinstance(error, NoToken):
-        return BadRequest(str(error))
-    log.error("%s", last_line(error))
-    return EngineFailure("The engine failed while it computed this request.")

@@ -108,6 +108,8 @@ async def test_a_frame_that_the_child_would_not_take_is_refused_here(monkeypatch
     async with running() as engine:
         with pytest.raises(BadRequest, match="too large"):
             await submit(engine, "x" * 6000)
+        with pytest.raises(BadRequest, match="too large"):
+            await submit(engine, "x" * (protocol.TEXT_PART + 1))  # sent as attachments
         assert not engine.busy
 
 

@@ -11,6 +11,7 @@ from lean_ovms.engine.paged import batch_state
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
+from lean_ovms.errors import BadRequest
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 
@@ -43,6 +44,7 @@ def run(made, *requests, most=5000):
             assert made.blocks.available == made.blocks.total
             assert made.scheduler.tables.available == made.scheduler.tables.total
             assert made.states.available == made.states.total
+            assert not made.waiting.clients
             return texts
         made.step()
     raise AssertionError("no end")
@@ -373,6 +375,38 @@ def test_a_request_that_cannot_be_computed_fails_alone():
     assert run(made, bad, good) == [[], alone(prompt(9), Params(max_tokens=10))]
     assert (bad.status, good.status) == ("refused", "finished")
     assert "allows" in bad.error
+
+
+class Unmatched:
+    """A grammar whose matchers cannot be made."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def fork(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize(("error", "status"), [(BadRequest("no"), "refused"), (RuntimeError("no"), "failed")])
+def test_a_request_whose_grammar_cannot_be_matched_fails_alone_and_leaves_nothing(error, status, texts):
+    made = engine()
+    asked = Params(max_tokens=10, n=texts, client="a")
+    bad = made.add(prompt(8), asked, matcher=Unmatched(error))
+    good = made.add(prompt(9), Params(max_tokens=10, client="b"))
+    assert run(made, bad, good) == [[], alone(prompt(9), Params(max_tokens=10))]
+    assert (bad.status, good.status) == (status, "finished")
+    assert not made.waiting.clients  # or the shares of other clients would be smaller for ever
+
+
+def test_a_choice_that_waits_ends_with_its_request():
+    made = engine()
+    made.scheduler.must_wait = lambda sequence: sequence.index == 0
+    bad = made.add(prompt(8), Params(n=2), matcher=Unmatched(BadRequest("no")))
+    made.step()
+    assert bad.status == "refused"
+    assert not made.busy()
+    assert not made.waiting.clients
 
 
 class Alternating:

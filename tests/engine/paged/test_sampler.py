@@ -189,6 +189,15 @@ def test_repetition_penalty_equals_transformers_own():
     np.testing.assert_allclose(line, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("asked", [{"temperature": 0.0}, {}, {"top_p": 0.5}, {"top_k": 5}, {"temperature": 2.0}])
+@pytest.mark.parametrize("vocab", [VOCAB, 40_000])
+@pytest.mark.parametrize("factor", [1e-38, 1e-300])
+def test_whoever_wants_nothing_but_repetition_gets_the_likeliest_token_of_the_text(asked, vocab, factor):
+    row = lines(vocab=vocab)
+    row[0, [3, 7, 50]] = 4, 5, -6
+    assert one(row, (3, 7, 50), **{"temperature": 1.0, **asked}, repetition_penalty=factor)[0] == 7
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_presence_and_frequency_lower_what_was_generated_whatever_its_logit(sign):
     line = sign * np.abs(lines()[0])

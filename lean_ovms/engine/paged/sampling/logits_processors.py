@@ -22,6 +22,8 @@ LogitsRow = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
 """The tokens that are searched first for one that is not forbidden, which is mostly found."""
+LEAST_FACTOR = 1e-30
+"""The least repetition penalty that is applied: a logit divided by a smaller one could exceed float32's range."""
 NONE_LEFT = "the request allows no further token"
 
 
@@ -122,7 +124,7 @@ def penalise(row: LogitsRow, ids: NDArray[np.int64], times: NDArray[np.float32],
     """
     values = row[ids]
     if params.repetition_penalty != 1:
-        factor = np.float32(params.repetition_penalty)
+        factor = np.float32(max(LEAST_FACTOR, params.repetition_penalty))
         values = np.where(values < 0, values * factor, values / factor)
     if params.presence_penalty or params.frequency_penalty:
         values = values - np.float32(params.frequency_penalty) * times
