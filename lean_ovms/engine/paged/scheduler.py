@@ -509,7 +509,8 @@ class Scheduler:
         """Preempts sequences until so many blocks are free. Returns False if `sequence` was preempted, or failed."""
         while self.prefixes.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
-            victim = over_budget(running, self.waiting.clients.values(), self.batch.blocks_of)
+            clients = () if self.waiting.priority_across_clients else self.waiting.clients.values()
+            victim = over_budget(running, clients, self.batch.blocks_of)
             mine = set(victim.members)
             if mine.issuperset(running):
                 self.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))

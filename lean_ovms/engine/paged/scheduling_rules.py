@@ -10,7 +10,7 @@ steps between clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Seq
 
 from ..generation.sequence import ClientQueue, SequenceGroup
@@ -93,23 +93,24 @@ since most of it is in the prefix cache."""
 
 
 def over_budget(
-    running: Seq[Sequence], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int]
+    running: Seq[Sequence], clients: Collection[ClientQueue], blocks_of: Callable[[ClientQueue], int]
 ) -> Sequence:
-    """Returns the sequence to preempt when the KV cache overflows.
+    """Returns the sequence to preempt when the KV cache overflows, or any beam of the search to preempt.
 
-    It belongs to the client with the most blocks, and is the newest among those with the least urgent priority. The
-    oldest running sequence is never chosen, so that at least one makes progress.
+    It is the newest of those with the least urgent priority, so the most urgent and oldest one makes progress. If there
+    are several clients, it belongs to the one with the most blocks, if that has others than the oldest sequence or
+    search, and the oldest one makes progress: it is never chosen unless it is alone.
 
     Args:
-        running: The sequences that may be preempted, oldest first.
-        clients: The clients that have sequences.
+        running: The sequences that may be preempted, oldest first; the beams of a search are equally old.
+        clients: The clients between which the blocks are divided; none if they are divided by priority alone.
         blocks_of: Returns the number of blocks that a client has.
     """
     movable = list(reversed(running))
-    clients = list(clients)
     if len(clients) > 1:
         most = max(clients, key=blocks_of)
-        movable = [s for s in movable if s.client is most and s is not running[0]] or movable
+        movable = [s for s in movable if s.arrival != running[0].arrival] or movable
+        movable = [s for s in movable if s.client is most] or movable
     return max(movable, key=lambda s: s.request.priority)
 
 

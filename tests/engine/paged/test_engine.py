@@ -355,6 +355,37 @@ def test_whoever_is_least_important_gives_way():
     assert made.scheduler.preemptions
 
 
+@pytest.mark.parametrize("clients", ["aa", "ab"])
+@pytest.mark.parametrize(
+    ("blocks", "lengths", "beams"), [(10, (9, 9), (3, 2)), (12, (17, 5), (3, 2)), (8, (9, 17), (3, 1))]
+)
+def test_searches_that_do_not_fit_together_end_as_each_does_alone(blocks, lengths, beams, clients):
+    """A search that is preempted begins again, so two that preempt each other would never end."""
+    asked = [Params(max_tokens=12, beams=width, client=name) for width, name in zip(beams, clients, strict=True)]
+    pairs = [(prompt(length, length + width), one) for length, width, one in zip(lengths, beams, asked, strict=True)]
+    made = engine(blocks)
+    together = [made.add(*pair) for pair in pairs]
+    run(made, *together)
+    for pair, request in zip(pairs, together, strict=True):
+        by_itself = engine(blocks)
+        single = by_itself.add(*pair)
+        run(by_itself, single)
+        assert request.status == single.status
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_priorities_across_clients_decide_who_gives_way_and_without_them_the_blocks(across):
+    made = engine(blocks=12, priority_across_clients=across, clock=lambda: 0.0)
+    asked = Params(max_tokens=20, priority=-1, client="urgent")
+    urgent = [made.add(prompt(8, seed), asked) for seed in range(2)]
+    other = made.add(prompt(8, 3), Params(max_tokens=20, client="other"))
+    preempted = []
+    while made.busy():
+        made.step()
+        preempted += [one for one in (*urgent, other) if one.sequences[0].preempted and one not in preempted]
+    assert preempted[0] is (other if across else urgent[1])
+
+
 def test_whoever_needs_more_than_the_cache_is_lost_alone():
     made = engine(blocks=10)
     fits, prompt_too_long, grows = (
