@@ -287,7 +287,7 @@ class Submit(Record):
 
 @dataclass(slots=True)
 class Cancel(Record):
-    """Stops a request or one sequence of it. There is no answer; unknown and finished ids are ignored."""
+    """Stops a request, or a sequence of it that has tokens. There is no answer; finished ones are ignored."""
 
     role = COMMAND
     id: int

@@ -85,8 +85,8 @@ class ConstraintQueue(WaitingRequests, Protocol):
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
         """Returns whether a request may run now. If not, `poll` will return it later. Raises errors.RequestError."""
 
-    def cancel(self, request_id: int, index: int | None) -> None:
-        """Drops a request that its client cancelled, or one choice of it. Unknown ids are ignored."""
+    def cancel(self, request_id: int) -> None:
+        """Drops a request that its client cancelled. Unknown ids are ignored."""
 
     def poll(self, may_compile: bool) -> Iterable[tuple[Submit, GenerationRequest, RequestError | None]]:
         """Returns the requests that no longer wait, each with an error if its grammar was refused, or None.

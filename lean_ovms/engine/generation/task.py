@@ -111,10 +111,10 @@ class GenerationTask(Task):
                     self._characters_left -= len(command.prompt)
                     self._submit(command)
             case protocol.Cancel():
-                self.tokenize_queue.cancel(command.id, command.index)
                 self.backend.cancel(command.id, command.index)
+                self.tokenize_queue.cancel(command.id)
                 if self._compiles_grammars:
-                    self.grammars.cancel(command.id, command.index)
+                    self.grammars.cancel(command.id)
             case protocol.Encode():
                 self._encode(command)
             case protocol.Decode():
@@ -155,15 +155,13 @@ class GenerationTask(Task):
 
     def _process_tokenized(self) -> None:
         """Continues with the commands whose texts the thread has tokenized."""
-        for command, result, cancelled in self.tokenize_queue.poll():
+        for command, result in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
                 self._refuse(command, result)
             elif isinstance(command, protocol.Encode):
                 self.out.append(protocol.Encoded.of(command.id, result.texts))
             else:
                 self._submit(command, result.prompt, result.bad_words)
-                for index in cancelled:
-                    self.backend.cancel(command.id, index)
 
     def _process_grammars(self) -> None:
         """Accepts the requests whose grammar has been compiled, and refuses those whose grammar was rejected."""
@@ -174,7 +172,11 @@ class GenerationTask(Task):
                 self._refuse(submit, error)
 
     def _accept(self, submit: protocol.Submit, request: GenerationRequest) -> None:
-        self.backend.add(request)
+        try:
+            self.backend.add(request)
+        except Exception as error:  # an error in one request must not end the loop
+            self._refuse(submit, error)
+            return
         prompt = request.prompt
         wanted = submit.want_tokens and not submit.images  # there are no ids for an image
         notices = list(request.cost.notices) if request.cost is not None else []

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
@@ -159,19 +159,6 @@ class _Waiting:
     """The command."""
     work: Work
     """The function that tokenizes the texts."""
-    cancelled: set[int] = field(default_factory=set)
-    """The choices of the command that were cancelled."""
-
-
-class TokenizeOutcome(NamedTuple):
-    """A command that no longer waits for tokenization."""
-
-    command: Command
-    """The command."""
-    result: Ids | RequestError
-    """The token ids of the texts, or the error with which the command is refused."""
-    cancelled: set[int]
-    """The choices of the command that were cancelled."""
 
 
 class TokenizeQueue:
@@ -246,20 +233,17 @@ class TokenizeQueue:
         self._thread.add(command.client or str(command.id), item)
         self._thread.start()
 
-    def cancel(self, number: int, index: int | None) -> None:
-        """Drops a request that its client cancelled, or one choice of it. Unknown ids are ignored."""
-        if index is None:
-            self._waiting.pop(number, None)
-        elif number in self._waiting:
-            self._waiting[number].cancelled.add(index)
+    def cancel(self, number: int) -> None:
+        """Drops a command that its client cancelled. Unknown ids are ignored."""
+        self._waiting.pop(number, None)
 
-    def poll(self) -> list[TokenizeOutcome]:
-        """Returns the commands that no longer wait."""
-        outcomes: list[TokenizeOutcome] = []
+    def poll(self) -> list[tuple[Command, Ids | RequestError]]:
+        """Returns the commands that no longer wait, each with the token ids of its texts, or with its error."""
+        outcomes: list[tuple[Command, Ids | RequestError]] = []
         for item, result in self._thread.poll():
             if self._waiting.pop(item.command.id, None) is not None:
                 self._learn(item.command, result)
-                outcomes.append(TokenizeOutcome(item.command, result, item.cancelled))
+                outcomes.append((item.command, result))
         self._thread.start()
         return outcomes
 

@@ -131,7 +131,6 @@ class Engine:
         """Queues a request that `check` has accepted, whose `native` is a Prepared object."""
         prepared: Prepared = request.native
         sampling, ids = request.sampling, array("q", request.prompt)
-        self.requests[request.id] = request
         for index in [0] if sampling.beams > 1 else sorted(request.unfinished):
             self._arrived += 1
             sequence = Sequence(
@@ -155,6 +154,7 @@ class Engine:
             if sampling.sampler_chain is not None and self._new_sampler_chain is not None:
                 sequence.sampler_chain = self._new_sampler_chain(sequence)
             request.sequences.append(sequence)
+        self.requests[request.id] = request
         for hook in self.hooks:
             hook.added(request.sequences[0])
         self.scheduler.add(request)
@@ -378,10 +378,10 @@ class PagedPipeline(Engine):
         request.image_prompt = None  # its pixels are freed when they are encoded
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        if self._images is None or not self._images.queue.cancel(request_id, index):
-            super().cancel(request_id, index)
-        elif not self.requests[request_id].unfinished:
+        if self._images is not None and self._images.queue.cancel(request_id):
             del self.requests[request_id]
+        else:
+            super().cancel(request_id, index)
 
     def admit(self, *, compiling: bool = False) -> None:
         for encoded in self._images.queue.poll() if self._images is not None else ():

@@ -166,8 +166,8 @@ class ReleasedRequest(NamedTuple):
 class EncodingQueue(WaitingRequests, Protocol):
     """The requests that wait until their images are encoded."""
 
-    def cancel(self, number: int, index: int | None) -> bool:
-        """Removes a request, or one of its choices; returns whether it was in the queue."""
+    def cancel(self, number: int) -> bool:
+        """Removes a request; returns whether it was in the queue."""
 
     def poll(self) -> Iterable[ReleasedRequest]:
         """Returns the requests whose images have been encoded or cannot be."""

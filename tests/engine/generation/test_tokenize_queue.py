@@ -130,14 +130,14 @@ def test_a_cancelled_request_is_not_started(rig):
     assert rig.stats().queued == 0
 
 
-def test_a_cancelled_choice_is_not_generated(rig):
-    long = rig.submit(LONG, n=2, seeds=(1, 2), max_tokens=2)
+def test_a_tokenized_request_that_cannot_be_queued_is_refused(rig, monkeypatch):
+    monkeypatch.setattr("lean_ovms.engine.paged.engine.Sequence", lambda **fields: 1 / 0)
+    long = rig.submit(LONG)
     rig.turn()
-    rig.cancel(long, 0)
-    rig.turn_without_waiting()
     rig.finish_text()
-    rig.run()
-    assert set(rig.answer(long).reasons) == {1}
+    assert rig.answer(long).refused[0] == "EngineFailure"
+    assert rig.answer(long).accepted is None
+    assert not rig.backend.requests
 
 
 def test_clients_take_turns(rig):

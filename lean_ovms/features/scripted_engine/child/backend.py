@@ -69,7 +69,7 @@ class AnyGrammar:
         """Returns True, since every request may run."""
         return True
 
-    def cancel(self, request_id: int, index: int | None) -> None:
+    def cancel(self, request_id: int) -> None:
         """Does nothing, since nothing waits."""
 
     def poll(self, may_compile: bool) -> tuple[()]:

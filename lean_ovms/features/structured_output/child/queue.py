@@ -138,14 +138,10 @@ class GrammarQueue:
         self._checks.start()
         return False
 
-    def cancel(self, request_id: int, index: int | None) -> None:
-        """Drops a cancelled request, or one choice of it. Ids that are not in the queue are ignored."""
+    def cancel(self, request_id: int) -> None:
+        """Drops a cancelled request. Ids that are not in the queue are ignored."""
         for items in self._waiting.values():
-            for submit, request in items:
-                if submit.id == request_id:
-                    request.cancel(index)
-                    request.sequences = [s for s in request.sequences if s.index in request.unfinished]
-            items[:] = [item for item in items if item[1].unfinished]
+            items[:] = [item for item in items if item[0].id != request_id]
 
     def poll(self, may_compile: bool) -> list[GrammarOutcome]:
         """Returns the requests that no longer wait for their grammars.

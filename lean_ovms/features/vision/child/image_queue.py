@@ -83,15 +83,9 @@ class ImageQueue:
                 self._thread.add(request.client or str(request.id), _Job(known, image, request.id))
         self._thread.start()
 
-    def cancel(self, number: int, index: int | None) -> bool:
-        """Cancels a waiting request, or only a choice of it if `index` is set. Returns whether it was waiting."""
-        item = self._waiting.get(number)
-        if item is None:
-            return False
-        item.request.cancel(index)
-        if not item.request.unfinished:
-            del self._waiting[number]
-        return True
+    def cancel(self, number: int) -> bool:
+        """Removes a request that its client cancelled. Returns whether it was waiting."""
+        return self._waiting.pop(number, None) is not None
 
     def poll(self) -> list[ReleasedRequest]:
         """Stores the embeddings that the thread has computed; returns the requests that no longer wait."""

@@ -96,8 +96,8 @@ def test_cancelled_images_are_not_encoded(rig):
     rig.add(1, 10)
     rig.add(2, 11, 12)
     rig.add(3, 13)
-    assert rig.queue.cancel(2, None)
-    assert not rig.queue.cancel(2, None)
+    assert rig.queue.cancel(2)
+    assert not rig.queue.cancel(2)
     assert rig.encode(2) == {1: 2, 3: 2}
     assert rig.family.encoded == [10, 13]
 
@@ -106,7 +106,7 @@ def test_an_image_whose_request_was_cancelled_serves_another(rig):
     rig.add(1, 10)
     rig.add(2, 11, client="a")
     rig.add(3, 11, client="b")
-    rig.queue.cancel(2, None)
+    rig.queue.cancel(2)
     assert rig.encode(2) == {1: 2, 3: 0}
 
 
