@@ -38,7 +38,7 @@ async def handle(request: Request, services: Services) -> Response:
     questions, parsed = await services.parse_body(request, _parse)
     with await parsed.model.hold() as model:
         readings, usage = await parsed.decide(model, services)
-    answers = [question.answer(one.chances) for question, one in zip(questions, readings, strict=True)]
+    answers = [question.answer(one) for question, one in zip(questions, readings, strict=True)]
     return json({"model": model.name, "answers": answers, "usage": counts(usage)}, parsed.headers)
 
 

@@ -47,6 +47,22 @@ class LabelChances:
     likeliest: bool
     """Whether the likeliest token of the vocabulary is a label."""
 
+    @property
+    def shares(self) -> list[float]:
+        """The probability of each label among the labels; 0 for all if none is possible."""
+        total = sum(self.chances) or 1.0
+        return [chance / total for chance in self.chances]
+
+    @property
+    def best(self) -> int:
+        """The place of the likeliest label."""
+        return self.chances.index(max(self.chances))
+
+    @property
+    def mean(self) -> float:
+        """The mean of the labels' places, weighted by their shares."""
+        return sum(place * share for place, share in enumerate(self.shares))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRequest:

@@ -17,6 +17,7 @@ from ...api import schemas
 from ...errors import BadRequest
 from ...types import Json
 from ..responses.items import read_items, to_parts
+from .label_probabilities import LabelChances
 
 LETTERS = string.ascii_uppercase
 REPLY = "Answer with the letter of one option only."
@@ -73,25 +74,22 @@ class Question:
         """Returns a message's content: the input, first so that all questions share a prefix, and the question."""
         options = [f"{letter}: {option}" for letter, option in zip(self.labels, self.options, strict=True)]
         end = "\n".join(["", *options, REPLY])
-        content = joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
-        return content[0]["text"] if len(content) == 1 else content
+        return as_content([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
 
-    def answer(self, chances: list[float]) -> Json:
-        """Returns the answer, given the probability of each option's letter in the whole vocabulary."""
-        mass = sum(chances) or 1.0
-        shares = [chance / mass for chance in chances]
+    def answer(self, letters: LabelChances) -> Json:
+        """Returns the answer that the probabilities of the letters give."""
+        shares = letters.shares
         found: Json = {"type": self.kind, "name": self.name}
         if self.kind == "predicate":
             return found | {"probability": shares[0]}
-        best = max(range(len(shares)), key=shares.__getitem__)
         if self.kind == "choice":
-            found |= {"choice": self.values[best]}
+            found |= {"choice": self.values[letters.best]}
             listed = [{"value": value, "probability": p} for value, p in zip(self.values, shares, strict=True)]
         else:
-            found |= {"score": sum(place * p for place, p in enumerate(shares))}
+            found |= {"score": letters.mean}
             labels = enumerate(zip(self.values, shares, strict=True))
             listed = [{"value": place, "label": label, "probability": p} for place, (label, p) in labels]
-        return found | {"probabilities": listed, "confidence": chances[best]}
+        return found | {"probabilities": listed, "confidence": letters.chances[letters.best]}
 
 
 def read_input(value: Any) -> list[Json]:
@@ -191,6 +189,12 @@ def _said(item: Json) -> list[Json]:
     if kind == "message":
         return [_text(f"{item['role']}:\n"), *to_parts(item["content"]), _text("\n\n")]
     raise BadRequest(f"input item type {kind!r} is not supported for decisions", param="input")
+
+
+def as_content(parts: list[Json]) -> str | list[Json]:
+    """Returns the content of a message with these parts: a text if all of them are texts."""
+    content = joined(parts)
+    return content[0]["text"] if len(content) == 1 else content
 
 
 def joined(parts: list[Json]) -> list[Json]:

@@ -24,7 +24,7 @@ from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
 from .label_probabilities import DecisionRequest, LabelChances
-from .questions import LETTERS, joined
+from .questions import LETTERS, as_content
 from .questions import REPLY as LETTER_ONLY
 
 CHOICE, YES_OR_NO, SCORE = "choice", "noul", "score"
@@ -104,26 +104,21 @@ class StructuredQuestion:
             shown = [more] if self.kind == YES_OR_NO else [f"{name} - {more}" if more else name]
             lines.append(": ".join([label, *filter(None, shown)]))
         text = "\n".join(["", "", *lines, REPLY[self.kind]])
-        content = joined([*parts, {"type": "text", "text": text}])
-        return content[0]["text"] if len(content) == 1 else content
+        return as_content([*parts, {"type": "text", "text": text}])
 
     def answer(self, reading: LabelChances) -> Json:
         """Returns the answer that the probabilities of the labels give."""
-        mass = sum(reading.chances) or 1.0
-        shares = [chance / mass for chance in reading.chances]
-        best = max(range(len(shares)), key=shares.__getitem__)
+        shares = reading.shares
         found: Json = {"type": self.kind}
         if self.kind == CHOICE:
-            found |= {"choice": self.names[best], "probabilities": dict(zip(self.names, shares, strict=True))}
+            found |= {"choice": self.names[reading.best]}
         elif self.kind == YES_OR_NO:
-            found |= {"noul": shares[0], "probabilities": dict(zip(self.labels, shares, strict=True))}
+            found |= {"noul": shares[0]}
         else:
-            found |= {
-                "score": sum(place * share for place, share in enumerate(shares)),
-                "legend": dict(zip(self.labels, self.names, strict=True)),
-                "probabilities": dict(zip(self.labels, shares, strict=True)),
-            }
-        return found | {"confidence": reading.chances[best]}
+            found |= {"score": reading.mean, "legend": dict(zip(self.labels, self.names, strict=True))}
+        shown = self.names if self.kind == CHOICE else self.labels
+        chances = dict(zip(shown, shares, strict=True))
+        return found | {"probabilities": chances, "confidence": reading.chances[reading.best]}
 
 
 @RouteDoc("Probabilities of answers to questions about a state, in vLLM's form", body=FIELDS)

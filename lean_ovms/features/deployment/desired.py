@@ -443,7 +443,7 @@ def _from_repository(config: Config) -> DesiredState:
         names = listing.servable(repository, visit)
     else:
         names = listing.models_of(repository, config.composition, visit)
-    log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), abbreviate(names))
+    log.info("%s has %s: %s", repository, counted(len(names), "model"), abbreviate(names))
     models = []
     for name in names:
         base = repository / name

@@ -7,11 +7,9 @@ The pages have no script, and load nothing from other hosts. In a wheel, the fil
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from html import escape
 from pathlib import Path
 from posixpath import normpath
@@ -22,6 +20,7 @@ from ...api.queries import read_query
 from ...api.services import Services
 from ...errors import BadRequest, NotFound, counted
 from ...types import Request, Response
+from .api import hash_of
 from .markdown import Document, Section, plain, read
 
 HERE = Path(__file__).parent
@@ -162,11 +161,8 @@ def _capital(text: str) -> str:
 @cache
 def _frame() -> tuple[Template, str]:
     """Returns the template around every page, and the content security policy, which allows only its style."""
-    text = (HERE / "guide.html").read_text("utf-8")
-    style = re.search(r"<style>(.*)</style>", text, re.DOTALL)
-    assert style is not None
-    digest = b64encode(sha256(style[1].encode()).digest()).decode()
-    return Template(text), f"default-src 'none'; style-src 'sha256-{digest}'; {ELSE}"
+    page = (HERE / "guide.html").read_bytes()
+    return Template(page.decode()), f"default-src 'none'; style-src {hash_of('style', page)}; {ELSE}"
 
 
 def _framed(name: str, title: str, content: str, query: str = "") -> str:

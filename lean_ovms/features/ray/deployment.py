@@ -141,7 +141,11 @@ def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> 
         deployment: Options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (by
             default 100, since the engine batches requests and queues the rest).
         options: Options of the command line.
+
+    Raises:
+        StartError: The options are not valid. Whether the models can be loaded is seen in the replicas.
     """
+    of_keywords(**options)
     if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
         os.environ.setdefault(PROXY_CALLBACK, PROXY_MIDDLEWARES)
     try:
@@ -173,4 +177,6 @@ def app(arguments: dict[str, Any]) -> Any:
             deployment = orjson.loads(deployment)
         except orjson.JSONDecodeError as error:
             raise StartError(f"deployment is not JSON: {error}") from None
+    if not isinstance(deployment or {}, dict):
+        raise StartError("deployment is not a JSON object with options of Ray's deployment")
     return application(deployment=deployment, **options)

@@ -145,7 +145,7 @@ async def _read(receive: Receive) -> tuple[bytes, Receive]:
         messages.append(message)
         size += len(message.get("body", b""))
         more = message.get("more_body", False)
-    whole = not more and size <= MOST_BODY
+    whole = not more and size <= MOST_BODY and message["type"] == "http.request"
     body = b"".join([message.get("body", b"") for message in messages]) if whole else b""
     messages.reverse()
 

@@ -30,10 +30,12 @@ MAX_REASON_BYTES = 123
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The way in which the server closes a WebSocket: with a code, and a reason of at most MAX_REASON_BYTES."""
+    """The way in which the server closes a WebSocket."""
 
     code: int = NORMAL
+    """The close code, one of those above or one of the application's own."""
     reason: str = ""
+    """The reason for the client, of which at most MAX_REASON_BYTES are sent."""
 
 
 class WebSocketMessage(NamedTuple):

@@ -158,3 +158,8 @@ def test_the_builder_takes_one_dictionary_of_texts_or_values(monkeypatch: pytest
     assert serve.settings["num_replicas"] == 3
     with pytest.raises(StartError, match="deployment is not JSON"):
         ray_serve.app({"deployment": "num_replicas=2"})
+    for wrong in ("[2]", [2]):
+        with pytest.raises(StartError, match="deployment is not a JSON object"):
+            ray_serve.app({"deployment": wrong})
+    with pytest.raises(StartError, match=r"model_pth=x .did you mean --model_path"):
+        ray_serve.app({"model_pth": "x"})

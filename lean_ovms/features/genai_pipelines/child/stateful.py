@@ -42,15 +42,25 @@ class StatefulHandle:
     """A request. The generating thread writes `new_…`, `finished` and `error` under the pipeline's lock."""
 
     request: PipelineRequest
+    """The request."""
     config: Any
+    """Its GenerationConfig."""
     outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
+    """The outputs of steps that have not been read, the oldest first."""
     new_tokens: list[int] = field(default_factory=list)
+    """The tokens since the last step."""
     new_audio: bytes = b""
+    """The samples of the spoken answer since the last step."""
     num_received: int = 0
+    """The number of all tokens so far."""
     cancelled: bool = False
+    """Whether the request was cancelled, which the streamer finds out at the next token."""
     finished: bool = False
+    """Whether nothing more is generated."""
     error: Exception | None = None
+    """The error with which the generation ended; None for none."""
     prompt_tokens: int = 0
+    """The exact number of prompt tokens of a finished request with images; 0 if it is not known."""
 
     def can_read(self) -> bool:
         return bool(self.outputs) and not self.cancelled
