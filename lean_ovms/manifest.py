@@ -62,9 +62,9 @@ the class of a loader for another library, used if an option selects it."""
 TEMPLATE_READERS = "template readers"
 """The seam of chat templates: a class derived from `text.template.chat_template.TemplateReader`."""
 ANSWER_FORMATS, ANSWER_RULES, REQUEST_CONSTRAINTS = "answer formats", "answer rules", "request constraints"
-"""Seams of the form of answers. A function from a Config and the sources of a chat template and of that for tools to a
-`models.chat_format.AnswerFormat`; a ReadRule of the feature for chats; and a function from the constraint that it
-makes, a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint to
+"""Seams of the form of answers: a function that takes a Config, a chat template and that for tools, and returns a
+`models.chat_format.AnswerFormat`; a ReadRule of the feature for chats; and a function that takes its constraint, a
+`grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint, and returns
 a `models.chat_format.RequestConstraint`."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers. A function from a Config to the tools that the server runs while it answers; one from the values of

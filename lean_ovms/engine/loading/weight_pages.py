@@ -33,7 +33,7 @@ LEAST_BYTES = 1 << 20
 LEAST_CONSTANT = 1 << 16
 """The least bytes of a constant whose mapping is looked up; smaller ones are many, and seldom in another mapping."""
 MADV_DONTNEED, MADV_HUGEPAGE, MADV_COLLAPSE = 4, 14, 25
-"""Constants of linux/mman.h. The second has pages replaced some time, the third at once (since Linux 6.1)."""
+"""Advice of madvise(2): free pages; let huge pages replace them later; replace them at once (Linux 6.1)."""
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 LEAST_IN_USE = 64 << 20
 """Bytes in use below which pages are not replaced, since such small weights fit into the CPU's caches."""

@@ -75,6 +75,7 @@ async def _run(config: Config, source: BinaryIO, target: BinaryIO) -> tuple[int,
         outcome, failed = await running.popleft()
         counts[failed] += 1
         target.write(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
+        target.flush()  # so that what was answered stays, and is seen, if the command is stopped
 
     async with opened(config) as app:
         for _, raw in read_lines(source):

@@ -44,11 +44,7 @@ class ConstantFile:
     """The file of one network's constants, which is created for the first large one."""
 
     def __init__(self, size: int) -> None:
-        """Keeps the size; the file is created later.
-
-        Args:
-            size: The size of all matrices as constants, in bytes.
-        """
+        """Keeps the size of the file in bytes, in which all matrices of the network fit; it is created later."""
         self._size = size
         self._usable = sys.platform == "linux"
         self._map: mmap.mmap | None = None

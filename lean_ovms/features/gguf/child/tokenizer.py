@@ -472,9 +472,12 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], p
 def _check_charsmap(data: bytes) -> None:
     """Raises ValueError if SentencePiece's table of replacements would make the library read beyond its end and crash.
 
-    The table is a size, a double-array trie of 32-bit nodes, and the texts to which the trie leads. From bit 10 on, a
-    node has the offset of its children (times 256 if bit 9 is set). If bit 8 is set, its first child has the offset of
-    a text.
+    The table has three parts: the size of the second one in bytes, a double-array trie of 32-bit nodes, and the texts
+    to which the trie leads. A node consists of
+
+    - bits 10 and above: the distance to its children in nodes,
+    - bit 9: whether that distance is to be multiplied by 256,
+    - bit 8: whether its first child is a position in the texts instead of a node.
     """
     size = int.from_bytes(data[:4], "little") // 4 * 4
     nodes = np.frombuffer(data[4 : 4 + min(size, len(data) // 4 * 4 - 4)], "<u4").astype(np.int64)

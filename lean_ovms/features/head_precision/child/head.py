@@ -154,7 +154,10 @@ def _numbered(elements: Floats, least: Floats, step: Floats, most: int) -> tuple
 
 
 def _compressed(rows: _Rows, shape: list[int], bits: int) -> Any:
-    """Returns a quantized matrix as an output of 32-bit floats; OpenVINO converts its integers within products."""
+    """Quantizes a matrix, and returns an OpenVINO output with its values in f32.
+
+    In memory they stay integers, since OpenVINO converts them while it computes a product.
+    """
     count, columns = shape
     group, kind = next(size for size in GROUPS if columns % size == 0), ov.Type.u4 if bits == 4 else ov.Type.u8
     groups = columns // group

@@ -47,7 +47,7 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
 
 
 def _file(stream: JobChannel, start: int, size: int) -> memoryview:
-    """Returns the file of a job in the open file that came with it: mapped, not read."""
+    """Returns the audio of a job as a memory map of the file whose descriptor came with the job."""
     descriptor = stream.take_file()
     try:
         return memoryview(mmap.mmap(descriptor, start + size, access=mmap.ACCESS_READ))[start:]

@@ -68,7 +68,8 @@ OWN_LIMITS = (
     (r"all-minilm-l12|paraphrase-(multilingual|minilm)|distiluse", 128),
     (r"all-mpnet-base", 384),
 )
-"""Tokens of an input by known families' sentence_bert_config.json, if fewer than their network's positions."""
+"""The most tokens of an input of known families, as their own sentence_bert_config.json says, by the names that their
+models have. Families whose limit is the number of their network's positions are left out."""
 
 
 class Shape(NamedTuple):

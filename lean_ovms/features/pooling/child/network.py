@@ -36,9 +36,9 @@ SMALL_BYTES = (8 << 20, 150 << 20)
 """Sizes of a network that is compiled more than once. One of 90 MB takes 50 to 150 MB of memory each time; below the
 first size a pass takes less time than threads need for taking turns."""
 SHORT = 32
-"""Tokens, padding included."""
+"""The length in tokens of inputs of the network for single short texts, to which these are padded."""
 SHORTS = 4
-"""Short texts alone after which a network is compiled for them."""
+"""The number of short texts, each computed alone, after which that network is compiled."""
 
 
 CHANGE_TOKENS = 32

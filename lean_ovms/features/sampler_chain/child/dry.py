@@ -127,7 +127,7 @@ class Dry:
             self._add(int(self._ids[self._count]))
 
     def _begin(self, count: int) -> None:
-        """Finds the repetitions at the end of a prompt of this length: all with 1 token, those of them with 2, ..."""
+        """Finds repetitions of the end of a prompt of `count` tokens: first those of one token, then longer ones."""
         self._count, start = count, self._start(count)
         ends = np.arange(start, count - 1)
         for length in range(min(self._allowed + LONGEST, count)):

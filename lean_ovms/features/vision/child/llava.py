@@ -15,8 +15,8 @@ class Llava:
     """A `family.VisionFamily` for LLaVA, and the base class of similar ones."""
 
     before, after = "", "\n"
-    whole = pads = False
-    """Whether an image's tokens attend to all others of it, and whether the family pads images if do_pad is set."""
+    whole = False
+    """Whether each token of an image attends to all of its tokens, also to later ones."""
 
     def __init__(self, files: Files) -> None:
         config, processor = files.config, files.processor
