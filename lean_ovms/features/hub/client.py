@@ -86,7 +86,7 @@ class RetryPolicy:
     """The rules for sending a request again."""
 
     attempts: int = 5
-    """The number of attempts without progress before giving up."""
+    """The number of further attempts after one that made no progress, before giving up."""
     interval_s: float = 2.0
     """The seconds between two attempts."""
     sleep: Callable[[float], None] = time.sleep

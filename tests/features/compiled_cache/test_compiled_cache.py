@@ -171,13 +171,30 @@ def test_one_process_writes_a_network_and_what_one_left_behind_is_removed(tmp_pa
         assert folder is not None
         assert other is None
     assert [*keeper.folder.iterdir()] == []
-    left = keeper.folder / f"{UNFINISHED}a"
-    left.mkdir()
-    with keeper.writing("a") as folder:
-        assert folder is None
-    os.utime(left, (0, 0))
+    for key in "ab":  # left behind by processes that were killed
+        (keeper.folder / f"{UNFINISHED}{key}").mkdir()
+        (keeper.folder / f"{UNFINISHED}{key}" / WEIGHTS).touch()
     write(keeper, "a", 10)
     assert keeper.find("a") is not None
+    assert [path.name for path in keeper.folder.iterdir()] == ["a"]
+
+
+def test_a_process_that_is_late_does_not_touch_what_another_has_published(tmp_path, monkeypatch):
+    keeper = NetworkStore(tmp_path, 10_000)
+    assert keeper.is_safe()
+    open_folder = os.open
+
+    def slow(path, *others):
+        descriptor = open_folder(path, *others)
+        Path(path).rename(keeper.path("a"))
+        return descriptor
+
+    unfinished = keeper.folder / f"{UNFINISHED}a"
+    unfinished.mkdir()
+    (unfinished / WEIGHTS).touch()
+    monkeypatch.setattr(store.os, "open", slow)
+    assert store._lock(unfinished) is None
+    assert (keeper.path("a") / WEIGHTS).is_file()
 
 
 def test_a_file_that_is_too_large_is_not_written_at_all(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import stat
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +27,6 @@ GRAPH, WEIGHTS, ABOUT = "network.xml", "network.bin", "about.json"
 """The files of a network: its operations, its constants, and a KeptNetwork."""
 UNFINISHED = "tmp_"
 """The prefix of the names of folders that are being written."""
-STALE_S = 3600.0
-"""The seconds after which an unfinished folder counts as abandoned."""
 CHECK_BYTES = 8
 """The size of a checksum as text."""
 PIECE = 1 << 18
@@ -107,18 +104,26 @@ class NetworkStore:
 
     @contextmanager
     def writing(self, key: str) -> Iterator[Path | None]:
-        """Yields an empty folder for writing a network, or None if there is no folder or another process writes it."""
-        folder = self.folder / f"{UNFINISHED}{key}"
-        self._remove_stale()
-        try:
+        """Yields an empty folder for writing a network, or None if there is no folder or another process writes it.
+
+        A process locks the folder that it writes. The lock ends with the process, so a folder without one is abandoned.
+        """
+        for folder in self.folder.glob(f"{UNFINISHED}*"):
+            if (lock := _lock(folder)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+        folder, lock = self.folder / f"{UNFINISHED}{key}", None
+        with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700)
-        except OSError:
+            lock = _lock(folder)
+        if lock is None:
             yield None
             return
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
     def publish(self, key: str, folder: Path, entry: KeptNetwork) -> None:
         """Adds a written folder to the cache, and removes other networks to make room. Raises OSError."""
@@ -131,13 +136,6 @@ class NetworkStore:
         (folder / ABOUT).write_bytes(_check(text) + text)
         folder.rename(self.path(key))
         self._make_room()
-
-    def _remove_stale(self) -> None:
-        """Removes the folders of processes that ended while they were writing."""
-        for folder in self.folder.glob(f"{UNFINISHED}*"):
-            with contextlib.suppress(OSError):  # its process may be finishing it at the same time
-                if folder.stat().st_mtime < time.time() - STALE_S:
-                    shutil.rmtree(folder, ignore_errors=True)
 
     def _make_room(self) -> None:
         """Removes the least recently used networks until the limit of bytes is met."""
@@ -152,6 +150,26 @@ class NetworkStore:
             log.info("a stored network was removed, since all of them exceeded --cache_dir_gb")
             self.remove(key)
             total -= size
+
+
+def _lock(folder: Path) -> int | None:
+    """Locks a folder. Returns its descriptor, or None if another process has locked, removed or renamed it."""
+    import fcntl  # POSIX only
+
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), folder.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError as error:
+        log.warning("compiled networks are not stored, since %s cannot be locked: %s", folder, error.strerror)
+    os.close(descriptor)
+    return None
 
 
 def _check(text: bytes) -> bytes:
