@@ -15,7 +15,6 @@ ALLOWED = {
     "text/template/sandbox.py": "what a chat template prints",
     "features/batches/service.py": "when a batch expires, kept over restarts: read once, the wait is monotonic",
     "features/batches/storage.py": "when files expire, kept over restarts",
-    "features/compiled_cache/child/store.py": "compared with the times of files",
     "features/disk_cache/child/block_store.py": "names of files, in their order",
     "features/kv_events/child/events.py": "the time of an event",
     "features/lora/metrics.py": "the value of a metric",

@@ -138,7 +138,7 @@ class LongTextEncoder(Protocol):
         """Returns whether `LoadedModel.encode` would take too long between two steps."""
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """Returns the same ids as `LoadedModel.encode`, as an array, which takes less memory. It is called in one thread."""
+        """Returns the same ids as `LoadedModel.encode`, as an array, which takes less memory; called in one thread."""
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
         """Caches the result of `encode`, so that the next turn of a conversation has little to tokenize."""

@@ -7,9 +7,6 @@ https://spec.openapis.org/oas/v3.1.1
 
 from __future__ import annotations
 
-import hashlib
-import re
-from base64 import b64encode
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from ...api.response import json_bytes
 from ...api.services import Services
 from ...composition import Composition
 from ...types import Request, Response
+from .content_security import hash_of
 from .openapi import document
 
 PAGE = Path(__file__).with_name("docs.html")
@@ -58,10 +56,3 @@ def _page() -> tuple[bytes, str]:
     """Returns the page, and its content security policy, which names its style and its script by their hashes."""
     content = PAGE.read_bytes()
     return content, SAFETY.format(style=hash_of("style", content), script=hash_of("script", content))
-
-
-def hash_of(tag: str, page: bytes) -> str:
-    """Returns the source in a content security policy that allows the text in a page's only element with this tag."""
-    found = re.search(rf"<{tag}>(.*)</{tag}>".encode(), page, re.DOTALL)
-    assert found is not None
-    return f"'sha256-{b64encode(hashlib.sha256(found[1]).digest()).decode()}'"

@@ -20,7 +20,7 @@ from ...api.queries import read_query
 from ...api.services import Services
 from ...errors import BadRequest, NotFound, counted
 from ...types import Request, Response
-from .api import hash_of
+from .content_security import hash_of
 from .markdown import Document, Section, plain, read
 
 HERE = Path(__file__).parent

@@ -222,7 +222,8 @@ def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], stagin
         hub.fetch(listing, file, place)
         if not matches(place, file):
             raise PullError(
-                f"{safe(file.path)} of {listing.repo} does not have the size and the hash that the hub lists", temporary=True
+                f"{safe(file.path)} of {listing.repo} does not have the size and the hash that the hub lists",
+                temporary=True,
             )
 
 
