@@ -160,11 +160,23 @@ def assert_same(found, wanted, *, whole):
             assert [value for _, value in mine] == pytest.approx([value for _, value in alone], abs=ERROR)
 
 
-@pytest.mark.parametrize("name", ["llama", "lfm2"])
-def test_any_two_features_together_change_no_answer(name, tmp_path):
+def written(name, directory):
+    """Returns the path of a GGUF file of the zoo."""
+    pytest.importorskip("gguf")
+    from tests.makers import zoo_gguf
+
+    return str(zoo_gguf.write(directory.with_suffix(".gguf"), name))
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("llama", unpacked), ("lfm2", unpacked), ("qwen3_next", unpacked), ("gemma4_text", written)],
+    ids=["plain", "convolutions", "linear attention", "windows and shared caches"],
+)
+def test_any_two_features_together_change_no_answer(name, model, tmp_path):
     dice = random.Random(name)
     asked = list(requests(dice))
-    path = unpacked(name, tmp_path / name)
+    path = model(name, tmp_path / name)
     plain = engine(path)
     wanted = []
     for ids, fields in asked:
