@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms._version import __version__
 from lean_ovms.api import router
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, post, whole
@@ -160,7 +161,7 @@ async def test_pages_of_the_own_machine_may_be_allowed_on_every_port(make_app: M
 
 OPEN = {
     *("/", "/version", "/load", "/ping", "/health", "/v1/health", "/v2/health/live", "/v2/health/ready"),
-    *("/api/version", "/docs", "/docs/", "/docs/search", "/docs/{id}", "/web/actions", "/web/{id}"),
+    *("/v2", "/api/version", "/docs", "/docs/", "/docs/search", "/docs/{id}", "/web/actions", "/web/{id}"),
 }
 
 
@@ -224,6 +225,11 @@ async def test_health_distinguishes_ready_restarting_and_draining(make_app: Make
     engine.state = "ready"
     app.services.draining = True
     assert (await get(app, "/v2/health/ready")).status == 503
+
+
+async def test_kserves_clients_get_the_name_and_version_of_the_server(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    assert await whole(await get(app, "/v2")) == {"name": "lean_ovms", "version": __version__, "extensions": []}
 
 
 @pytest.mark.parametrize(("state", "level"), [("loading", "DEBUG"), ("restarting", "INFO")])

@@ -12,6 +12,7 @@ FEATURE = Feature(
     routes=(
         Route("GET", "/config", "api.config:handle", BASES, auth="models"),
         Route("POST", "/config/reload", "api.config:handle_reload", BASES, changes=True),
+        Route("GET", "/v2", "api.kserve:handle_server", auth="open"),
         Route("GET", "/v2/health/live", "api.kserve:handle_live", auth="open", vital=True),
         Route("GET", "/v2/health/ready", "api.kserve:handle_ready", auth="open", vital=True),
         Route("GET", "/v2/models/{id}/ready", "api.kserve:handle_model_ready", auth="models", vital=True),

@@ -1,4 +1,4 @@
-"""KServe's health endpoints: GET /v2/health/live, /v2/health/ready, /v2/models/{id}[/versions/{n}]/ready.
+"""KServe's server metadata and health: GET /v2, /v2/health/live and ready, /v2/models/{id}[/versions/{n}]/ready.
 
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may contain "/". Every model has
 version 1, like graphs in OVMS.
@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 
+from ...._version import __version__
 from ....api.fields import RouteDoc
+from ....api.response import json
 from ....api.services import Services
 from ....errors import ModelNotFound, Unavailable
 from ....observability.records import log_quietly
 from ....types import Request, Response
 
 MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
+
+
+@RouteDoc("Name and version of the server")
+async def handle_server(request: Request, services: Services) -> Response:
+    return json({"name": "lean_ovms", "version": __version__, "extensions": []})
 
 
 @RouteDoc("Liveness of the process", answer="")
