@@ -1,11 +1,10 @@
 """Parses bytes into requests, by HTTP's grammar and the size limits. It knows no sockets, clocks or responses.
 
-h11 parses heads and chunked framing, where a lenient parser would let requests be smuggled past a proxy. Only a head
-that cannot be interpreted in two ways is parsed here (parse_simple_head): in 8 us instead of h11's 28, and of five
-times that if h11's functions are not in the processor's caches, as is usual for a single request (measured 2026-11).
-Limits are checked, and bodies with Content-Length read, on a buffer of this module: h11 checks its size limit only
-while it waits for more, so the result would depend on how the bytes were divided, and a body need not be copied through
-it.
+h11 parses heads, where a lenient parser would let requests be smuggled past a proxy. Only a head that cannot be
+interpreted in two ways is parsed here (parse_simple_head): in 8 us instead of h11's 28, and of five times that if h11's
+functions are not in the processor's caches, as is usual for a single request (measured 2026-11). Limits are checked,
+and bodies read, on a buffer of this module: h11 checks its size limit only while it waits for more, so the result would
+depend on how the bytes were divided, and 250 KB of trailers in one read would hold the loop for a quarter of a second.
 
 The rule of this module: for any bytes in any division, `read` returns requests or raises RequestError, always the same.
 """
@@ -26,8 +25,8 @@ from ..cycle import RequestBody, request_headers
 MAX_HEADER_LINES = 256
 """The most header lines (Apache: 100), 1.4 us of h11 each: 64 KiB of the shortest would hold the loop for 23 ms."""
 
-MAX_CHUNKS_PER_READ = 64
-"""The chunks after which `read` lets other connections run; each takes h11 5 to 17 us, whatever its size (2026-11)."""
+MAX_CHUNKS_PER_READ = 256
+"""The chunks after which `read` lets other connections run; a small one takes 4 us (2026-11)."""
 
 LARGE_BODY_BYTES = 262_144
 """The bytes from which bodies get a separate buffer, since copying 30 MB would hold the loop for 25 ms."""
@@ -39,6 +38,9 @@ _SIMPLE_HEAD = re.compile(
     r"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)+)\r\n"
 )
 """Matches a head that can be read in one way only, without backtracking: no class contains the next one's start."""
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[\t -~\x80-\xff]*)?[ \t]*\r\n")
+"""Matches the line before the data of a chunk (RFC 9112 7.1), whose extensions are ignored."""
+_TRAILERS = re.compile(rb"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)*\r\n")
 _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
@@ -93,9 +95,10 @@ class HttpRequestParser:
         self.check_head: Callable[[RequestHead], None] | None = None
         """Raises RequestError for a request whose body must not be read."""
         self._searched = 0
-        self._chunks: h11.Connection | None = None
         self._body = RequestBody()
-        self._missing = 0  # bytes of a large body, which are written to _body as they come
+        self._missing = 0  # bytes of a large body or a chunk, which are written to _body as they come
+        self._chunk_end = b""  # what ends the data of the last chunk
+        self._last_chunk = False  # whether only the trailers are missing
 
     def feed(self, data: bytes) -> None:
         """Appends bytes received from the peer."""
@@ -111,7 +114,7 @@ class HttpRequestParser:
         """Frees all buffers; nothing more will be read."""
         self.buffer.clear()
         self._body.close()
-        self._chunks, self._body, self._missing = None, RequestBody(), 0
+        self._body, self._missing = RequestBody(), 0
 
     def take_buffer(self) -> bytes:
         """Returns the received bytes that have not been parsed, and removes them."""
@@ -121,7 +124,7 @@ class HttpRequestParser:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory in bytes that unfinished and pipelined requests take, without h11's own buffer."""
+        """The memory in bytes that unfinished and pipelined requests take."""
         return len(self.buffer) + self._body.tell()
 
     def read(self) -> tuple[RequestHead, Request] | None:
@@ -152,10 +155,7 @@ class HttpRequestParser:
         self._searched = 0
         if raw.count(b"\n") > MAX_HEADER_LINES:
             raise HeadersTooLarge(f"the request has more than {MAX_HEADER_LINES} header lines")
-        head = parse_simple_head(raw)
-        connection = None
-        if head is None:
-            head, connection = parse_with_h11(raw, self._max_header_bytes)
+        head = parse_simple_head(raw) or parse_with_h11(raw)
         if head.length is not None and head.length > self._max_body_bytes:
             raise self._too_large(head)
         self.head = head
@@ -165,8 +165,6 @@ class HttpRequestParser:
         if self.check_head is not None:
             self.check_head(head)
         self.body_started = bool(self.buffer)
-        if head.length is None:
-            self._chunks = connection
 
     def _find_head_end(self) -> int:
         """Returns the length of the head; 0 while it is incomplete."""
@@ -208,30 +206,59 @@ class HttpRequestParser:
         return body
 
     def _read_chunks(self) -> RequestBody | None:
-        connection = self._chunks
-        assert connection is not None
-        if self.buffer:  # b"" would mean end of file
-            connection.receive_data(bytes(self.buffer))
-            self.buffer.clear()
         self.has_more = False
         for _ in range(MAX_CHUNKS_PER_READ):
-            event = _next_event(connection)
-            if isinstance(event, h11.EndOfMessage):
-                self.buffer += connection.trailing_data[0]
-                self._chunks = None
-                return self._take_body()
-            if not isinstance(event, h11.Data):
+            self._body.check()
+            if self._missing:
                 return None
-            self._add_chunk(event.data)
+            if self._last_chunk:
+                return self._read_trailers()
+            size = self._read_chunk_size()
+            if size is None:
+                return None
+            with memoryview(self.buffer) as view:
+                written = self._body.write(view[:size])
+            del self.buffer[:written]
+            self._missing = size - written
+            self._chunk_end, self._last_chunk = b"\r\n", not size
         self.has_more = True
         return None
 
-    def _add_chunk(self, data: bytes) -> None:
-        if self._body.tell() + len(data) > self._max_body_bytes:
+    def _read_chunk_size(self) -> int | None:
+        """Removes the line with the size of the next chunk, and the end of the chunk before it; returns the size."""
+        start = len(self._chunk_end)
+        end = self._find_line_end(b"\r\n", start)
+        if not end:
+            return None
+        line = _CHUNK_SIZE.fullmatch(self.buffer, start, end)
+        if line is None or not self.buffer.startswith(self._chunk_end):
+            raise _malformed("illegal chunk header")
+        size = int(line[1], 16)
+        if self._body.tell() + size > self._max_body_bytes:
             assert self.head is not None
             raise self._too_large(self.head)
-        self._body.write(data)
-        self._body.check()
+        del self.buffer[:end]
+        return size
+
+    def _read_trailers(self) -> RequestBody | None:
+        """Removes the trailers, which nothing here uses; returns the body."""
+        end = 2 if self.buffer.startswith(b"\r\n") else self._find_line_end(b"\r\n\r\n")
+        if not end:
+            return None
+        if not _TRAILERS.fullmatch(self.buffer, 0, end):
+            raise _malformed("illegal trailer line")
+        del self.buffer[:end]
+        self._searched, self._chunk_end, self._last_chunk = 0, b"", False
+        return self._take_body()
+
+    def _find_line_end(self, mark: bytes, start: int = 0) -> int:
+        """Returns the offset in the buffer after the first `mark` from `start` on; 0 while it is missing."""
+        found = self.buffer.find(mark, max(start, self._searched))
+        end = found + len(mark) if found >= 0 else 0
+        if (end or len(self.buffer)) > self._max_header_bytes:
+            raise HeadersTooLarge("the chunk header or the trailers are too long")
+        self._searched = 0 if end else max(0, len(self.buffer) - len(mark) + 1)
+        return end
 
     def _too_large(self, head: RequestHead) -> RequestError:
         self.head = head  # so that the response to a HEAD request has no body here either
@@ -271,28 +298,22 @@ def _join_repeated(headers: dict[str, str], pairs: Iterable[tuple[str, str, str]
     return all(len(values.get(name, "x")) == 1 for name in _SINGLE)
 
 
-def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-    try:
-        return connection.next_event()
-    except h11.RemoteProtocolError as error:
-        if error.error_status_hint == 431:
-            raise HeadersTooLarge("the chunk header or the trailers are too long") from None
-        # h11 appends the offending bytes after a colon; the client has them already
-        raise _malformed(str(error).partition(":")[0], error.error_status_hint) from None
-
-
 def _malformed(what: str, status: int = 400) -> BadRequest:
     """Returns the error for a request that cannot be parsed; its status is 501 or 505 for what is not supported."""
     return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 
-def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.Connection]:
-    """Parses a complete head with h11; returns it with the connection for a chunked body. Raises RequestError."""
-    connection = h11.Connection(h11.SERVER, max_header_bytes)
+def parse_with_h11(raw: bytes) -> RequestHead:
+    """Parses a complete head with h11. Raises BadRequest."""
+    connection = h11.Connection(h11.SERVER)
     connection.receive_data(raw)
-    event = _next_event(connection)
+    try:
+        event = connection.next_event()
+    except h11.RemoteProtocolError as error:
+        # h11 appends the offending bytes after a colon; the client has them already
+        raise _malformed(str(error).partition(":")[0], error.error_status_hint) from None
     assert isinstance(event, h11.Request)
-    return _head_from_h11(event), connection
+    return _head_from_h11(event)
 
 
 def _head_from_h11(event: h11.Request) -> RequestHead:

@@ -532,7 +532,7 @@ def test_bodies_still_coming_in_are_accounted_for_until_they_are_whole(loop: Jum
     ("first", "second"),
     [
         (large_head(2_000_000) + bytes(400_000), bytes(200_000)),
-        (CHUNKED_HEAD + b"61A80\r\n" + bytes(400_000) + b"\r\n", b"61A80\r\n" + bytes(200_000)),
+        (CHUNKED_HEAD + b"61A80\r\n" + bytes(400_000), b"\r\n61A80\r\n" + bytes(200_000)),
     ],
 )
 def test_a_large_body_too_many_is_503_and_its_memory_is_free_at_once(

@@ -126,6 +126,10 @@ CASES = {
     "hex with a prefix": Case(CHUNKED + b"0x2\r\nhi\r\n0\r\n\r\n" + NEXT, NONE, 400),
     "trailers are dropped": Case(CHUNKED + b"0\r\nContent-Length: 33\r\nHost: y\r\n\r\n" + NEXT, BOTH),
     "trailers without end": Case(CHUNKED + b"0\r\n" + b"A: b\r\n" * 900, NONE, 431),
+    "trailers beyond the limit": Case(CHUNKED + b"0\r\n" + b"A: b\r\n" * 900 + b"\r\n" + NEXT, NONE, 431),
+    "a chunk extension beyond the limit": Case(CHUNKED + b"2;" + b"x" * 4000 + b"\r\nhi\r\n" + END + NEXT, NONE, 431),
+    "trailers that end with line feeds": Case(CHUNKED + b"0\r\nA: b\n\n" + NEXT, NONE, 400),
+    "a folded trailer": Case(CHUNKED + b"0\r\nA: b\r\n c\r\n\r\n" + NEXT, NONE, 400),
     "a malformed trailer": Case(CHUNKED + b"0\r\nbad\r\n\r\n" + NEXT, NONE, 400),
     # versions and methods
     "HTTP/1.0 is one request": Case(b"GET /a HTTP/1.0\r\n\r\n" + NEXT, FIRST),

@@ -25,7 +25,7 @@ USUAL = (
 
 
 def by_h11(raw: bytes) -> RequestHead:
-    return parse_with_h11(raw, 65536)[0]
+    return parse_with_h11(raw)
 
 
 def outcome(read, raw: bytes) -> object:
