@@ -406,9 +406,18 @@ def _by_host(peer: str) -> str:
     return str(address or peer)
 
 
-@lru_cache(4096)
+MAX_ADDRESS = 100
+"""The most characters of an address with a port. Longer texts, which a client can send as Host, stay out of the cache:
+4096 of them would take 240 MB."""
+
+
 def address_in(peer: str) -> Address | None:
     """Returns the address, IPv4 also from inside IPv6, in "host", "host:port" or "[host]:port"; or None."""
+    return _address_in(peer) if len(peer) <= MAX_ADDRESS else None
+
+
+@lru_cache(4096)
+def _address_in(peer: str) -> Address | None:
     host = peer.strip()
     if host.startswith("["):
         host = host[1:].partition("]")[0]

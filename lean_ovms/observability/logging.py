@@ -114,9 +114,9 @@ class JsonLines(logging.Formatter):
         if isinstance(record.msg, Access):
             shown |= record.msg.fields()
         else:
-            shown["message"] = record.getMessage()
+            shown["message"] = _encodable(record.getMessage())
         if record.exc_info:
-            shown["exception"] = self.formatException(record.exc_info)
+            shown["exception"] = _encodable(self.formatException(record.exc_info))
         return orjson.dumps(shown, default=str).decode()
 
 
@@ -192,7 +192,7 @@ MAX_PATH = 2000
 
 
 def _encodable(text: str) -> str:
-    """Returns a text without unpaired surrogates, which a percent-decoded path may contain, but JSON may not."""
+    """Returns a text without unpaired surrogates, which JSON may not contain, but the name of a file may."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import orjson
 import pytest
 
-from lean_ovms.api.middleware import Clients
+from lean_ovms.api.middleware import Clients, address_in
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.types import Request
@@ -61,6 +62,15 @@ def test_nobody_is_believed_who_is_not_trusted() -> None:
 )
 def test_a_trusted_proxy_says_who_its_client_is(forwarded: str, client: str) -> None:
     assert name("10.9.0.1:5000", forwarded, "10.9.0.0/16") == client
+
+
+def test_long_texts_in_place_of_addresses_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        assert not any(address_in(f"{number}.{'x' * 50_000}") for number in range(40))
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_unix_and_all_are_trusted_by_their_names() -> None:

@@ -52,6 +52,16 @@ def test_a_trace_is_one_line_of_json(logger: logging.Logger) -> None:
     assert "with\nbreaks" in orjson.loads(line)["exception"]
 
 
+def test_a_file_name_that_is_not_unicode_is_escaped_in_json(logger: logging.Logger) -> None:
+    try:
+        raise OSError("no \udcff")
+    except OSError:
+        record = logger.makeRecord("lean_ovms.x", logging.ERROR, "f", 1, "no %s", ("\udcff",), sys.exc_info())
+    shown = orjson.loads(log.JsonLines().format(record))
+    assert shown["message"] == "no \\udcff"
+    assert "no \\udcff" in shown["exception"]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"), [("plain", "plain"), ("a\nb", "a\\nb"), ("\x1b[1m", "\\x1b[1m"), ("é", "é")]
 )

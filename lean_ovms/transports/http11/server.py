@@ -280,14 +280,17 @@ def _remove_stale(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise StartError(f"cannot listen on {path}: it exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass  # the other process does not accept connections at the moment
         except OSError as error:
             raise _unix_error(path, error) from None
-        else:
-            raise StartError(f"cannot listen on {path}: another process is listening there", temporary=True)
+        raise StartError(f"cannot listen on {path}: another process is listening there", temporary=True)
 
 
 def _unix_error(path: Path, error: OSError) -> StartError:

@@ -263,6 +263,16 @@ async def test_a_stale_unix_socket_is_replaced_and_a_file_is_not(tmp_path: Path)
     assert file.read_text() == "precious"
 
 
+async def test_a_unix_socket_whose_server_accepts_nothing_does_not_stop_the_start_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(path))
+        busy.listen(0)
+        waiting.connect(str(path))  # the queue is full
+        with pytest.raises(StartError, match="another process is listening there"):
+            await Server(config(unix_socket=str(path)), ok).start()
+
+
 async def test_a_unix_socket_that_another_server_put_there_is_left(tmp_path: Path) -> None:
     path = tmp_path / "s"
     first = Server(config(unix_socket=str(path)), ok)
