@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
 from ..models.model import Deployment, Model, ModelRegistry, NotLoaded
-from ..observability.records import Metrics, log_quietly
+from ..observability.records import Metrics, current_client, log_quietly
 from ..types import Json, Request, Response
 from ..types.engine import EngineStats
 from ..util import chunked_json
@@ -166,7 +166,9 @@ class Services:
 
     async def count_body(self, size: int) -> Lease:
         """Reserves memory for a body of these bytes, unless it is small; returns the lease. Raises Unavailable."""
-        return await self.bodies.acquire(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
+        if size < LARGE_BODY:
+            return Lease(self.bodies, 0)
+        return await self.bodies.acquire(BODY_FACTOR * size, current_client())
 
     async def when_known(self, find: Callable[[], T]) -> T:
         """Returns the result of `find`, called again once a model that it needs is loaded. Raises RequestError."""

@@ -59,7 +59,7 @@ class ClientSlots:
             self.release(client)
 
     def _grant(self) -> None:
-        while self.free and (next_one := self._waiting.next(lambda client: not self.at_share(client))) is not None:
+        while self.free and (next_one := self._waiting.next(lambda one: not self.at_share(one[0]))) is not None:
             client, turn = next_one
             if not turn.done():  # else its task has been cancelled, and has not run since
                 self.free -= 1

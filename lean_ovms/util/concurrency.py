@@ -14,14 +14,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..errors import Unavailable
+from .client_slots import share
 from .round_robin import RoundRobin
 
 T = TypeVar("T")
@@ -229,10 +231,22 @@ MAX_WAIT_S = 30.0
 """The most seconds to wait for room in a budget; after that the request gets a 503 with Retry-After."""
 
 
-class Budget:
-    """A limited amount that requests share, such as memory: who needs more than is left waits in order for a while.
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """A request that waits for an amount of a budget."""
 
-    It is lent and returned; `used` is the amount on loan.
+    client: str
+    """The client of the request."""
+    amount: int
+    """The amount."""
+    granted: asyncio.Future[bool]
+    """Done when the wait is over, with whether the amount was lent."""
+
+
+class Budget:
+    """A limited amount that requests share, such as memory: who needs more than is left waits for a while.
+
+    The clients that wait take turns, and none may hold more than its share, so that others find some at once.
     """
 
     def __init__(
@@ -242,91 +256,117 @@ class Budget:
 
         Args:
             most: The most that is lent at once. A larger amount is lent only if nothing else is.
-            most_waiting: The most that may wait in total. A further request gets a 503 at once.
+            most_waiting: The most that may wait in total, and a client's share of that. A further request gets a 503 at
+                once, unless it would be the only one that waits.
             refusal: The message of the 503.
             code: The code of the 503.
             on_idle: Called when everything has been returned.
         """
-        self.used = 0
-        self.waiting = 0
         self._most = most
         self._most_waiting = most_waiting
         self._refusal = refusal
         self._code = code
         self._on_idle = on_idle
-        self._queue: deque[tuple[int, asyncio.Future[bool]]] = deque()
+        self._lent: Counter[str] = Counter()  # by client, as is the amount for which its requests wait
+        self._wanted: Counter[str] = Counter()
+        self._queue: RoundRobin[_Waiter] = RoundRobin()
+        self._first: _Waiter | None = None  # taken from the queue, and waiting for room
 
-    async def acquire(self, amount: int) -> Lease:
-        """Borrows an amount, waiting for room if necessary. Raises Unavailable."""
-        amount = min(amount, self._most)
-        if self._queue or self.used + amount > self._most:
-            await self._wait(amount)
-        else:
-            self.used += amount
-        return Lease(self, amount)
+    @property
+    def used(self) -> int:
+        """The amount on loan."""
+        return self._lent.total()
 
-    async def _wait(self, amount: int) -> None:
-        if self.waiting and self.waiting + amount > self._most_waiting:
-            raise self._unavailable()
+    @property
+    def waiting(self) -> int:
+        """The amount for which requests wait."""
+        return self._wanted.total()
+
+    async def acquire(self, amount: int, client: str = "") -> Lease:
+        """Borrows an amount, waiting for room if necessary.
+
+        Args:
+            amount: The amount.
+            client: The client of the request; "" for an unknown one, which has no share.
+
+        Raises:
+            Unavailable: Too many requests wait, or there was no room for MAX_WAIT_S seconds.
+        """
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[bool] = loop.create_future()
-        self._queue.append((amount, turn))
-        self.waiting += amount
-        timer = loop.call_later(MAX_WAIT_S, self._end_wait, amount, turn)
+        waiter = _Waiter(client, min(amount, self._most), loop.create_future())
+        self._queue.add(client, waiter)
+        self._wanted[client] += waiter.amount
+        self._grant()
+        if not waiter.granted.done() and self._too_many_wait(waiter):
+            self._end_wait(waiter)
+        timer = loop.call_later(MAX_WAIT_S, self._end_wait, waiter)
         try:
-            granted = await turn
+            granted = await waiter.granted
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._end_wait(amount, turn)
-            elif turn.result():  # the grant came in the same turn of the loop
-                self.release(amount)
+            if waiter.granted.cancelled():
+                self._end_wait(waiter)
+            elif waiter.granted.result():  # the grant came in the same turn of the loop
+                self.release(waiter.amount, client)
             raise
         finally:
             timer.cancel()
         if not granted:
-            raise self._unavailable()
+            raise Unavailable(self._refusal, code=self._code)
+        return Lease(self, waiter.amount, client)
 
-    def _end_wait(self, amount: int, turn: asyncio.Future[bool]) -> None:
-        """Ends a wait without success, because of the time limit or because the client has left."""
-        if (amount, turn) in self._queue:
-            self._queue.remove((amount, turn))
-            self.waiting -= amount
-        if not turn.done():
-            turn.set_result(False)
+    def _too_many_wait(self, newcomer: _Waiter) -> bool:
+        of_client = self._wanted[newcomer.client] if newcomer.client else 0
+        most_of_client, most = (max(newcomer.amount, most) for most in (share(self._most_waiting), self._most_waiting))
+        return of_client > most_of_client or self.waiting > most
+
+    def _end_wait(self, waiter: _Waiter) -> None:
+        """Ends a wait without success, because of a limit or because the client has left."""
+        if waiter is self._first:
+            self._first = None
+        elif not self._queue.remove(waiter.client, waiter):
+            return
+        self._wanted -= Counter({waiter.client: waiter.amount})
+        if not waiter.granted.done():
+            waiter.granted.set_result(False)
         self._grant()  # a smaller one behind it may fit
 
-    def release(self, amount: int) -> None:
-        self.used -= amount
+    def release(self, amount: int, client: str) -> None:
+        self._lent -= Counter({client: amount})  # keeps no zero
         self._grant()
-        if not self.used and amount and self._on_idle is not None:
+        if amount and not self._lent and self._on_idle is not None:
             self._on_idle()
 
     def _grant(self) -> None:
-        while self._queue and self.used + self._queue[0][0] <= self._most:
-            amount, turn = self._queue.popleft()
-            self.waiting -= amount
-            if not turn.done():  # else its task has been cancelled, and has not run since
-                self.used += amount
-                turn.set_result(True)
+        while (first := self._first or self._queue.next(self._within_share)) is not None:
+            self._first = first
+            if self.used + first.amount > self._most and not first.granted.done():
+                return
+            self._first = None
+            self._wanted -= Counter({first.client: first.amount})
+            if not first.granted.done():  # else its task has been cancelled, and has not run since
+                self._lent[first.client] += first.amount
+                first.granted.set_result(True)
 
-    def _unavailable(self) -> Unavailable:
-        return Unavailable(self._refusal, code=self._code)
+    def _within_share(self, waiter: _Waiter) -> bool:
+        lent = self._lent[waiter.client] if waiter.client else 0
+        return not lent or lent + waiter.amount <= share(self._most)
 
 
 class Lease:
     """The amount that one request has borrowed from a budget."""
 
-    __slots__ = ("_amount", "_budget")
+    __slots__ = ("_amount", "_budget", "_client")
 
-    def __init__(self, budget: Budget, amount: int) -> None:
+    def __init__(self, budget: Budget, amount: int, client: str = "") -> None:
         self._budget = budget
         self._amount = amount
+        self._client = client
 
     def shrink(self, amount: int) -> None:
         """Returns a part to the budget, so that at most this amount is kept."""
         if amount < self._amount:
             rest, self._amount = self._amount - amount, amount
-            self._budget.release(rest)
+            self._budget.release(rest, self._client)
 
     def release(self) -> None:
         """Returns the whole amount to the budget. Idempotent."""

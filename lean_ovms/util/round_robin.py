@@ -25,9 +25,9 @@ class RoundRobin(Generic[T]):
     def add(self, owner: Hashable, item: T) -> None:
         self._items.setdefault(owner, deque()).append(item)
 
-    def next(self, may: Callable[[Hashable], bool] | None = None) -> T | None:
-        """Removes and returns the first item of the owner whose turn it is, among those that may have one."""
-        owner = next((one for one in self._items if may is None or may(one)), None) if self._items else None
+    def next(self, may: Callable[[T], bool] | None = None) -> T | None:
+        """Removes and returns the first item of the owner whose turn it is, among those whose first item may go."""
+        owner = next((one for one, items in self._items.items() if may is None or may(items[0])), None)
         if owner is None:
             return None
         items = self._items.pop(owner)
@@ -36,10 +36,12 @@ class RoundRobin(Generic[T]):
             self._items[owner] = items
         return item
 
-    def remove(self, owner: Hashable, item: T) -> None:
-        """Removes an item. It does nothing if `next` has returned the item already."""
+    def remove(self, owner: Hashable, item: T) -> bool:
+        """Removes an item; returns False if `next` has returned it already."""
         items = self._items.get(owner, deque())
-        if item in items:
-            items.remove(item)
-            if not items:
-                del self._items[owner]
+        if item not in items:
+            return False
+        items.remove(item)
+        if not items:
+            del self._items[owner]
+        return True

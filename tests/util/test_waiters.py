@@ -14,8 +14,8 @@ from lean_ovms.errors import Unavailable
 from lean_ovms.transports.cycle import ResponseWriter
 from lean_ovms.types.push import Sink
 from lean_ovms.util import concurrency as budgets
-from lean_ovms.util.client_slots import ClientSlots
-from lean_ovms.util.concurrency import Budget
+from lean_ovms.util.client_slots import ClientSlots, share
+from lean_ovms.util.concurrency import Budget, Lease
 
 MOST = 4
 STEPS = st.lists(
@@ -77,17 +77,24 @@ class Shared:
 @settings(max_examples=20, deadline=None)
 def test_no_amount_of_a_budget_is_lost(steps: Steps) -> None:
     async def run() -> None:
-        budget = Budget(MOST, 1000, "no", "full")
+        budget, held = Budget(MOST, 1000, "no", "full"), Counter[str]()
 
-        async def acquire(amount: int, _: str) -> Callable[[], None]:
-            lease = await budget.acquire(amount)
+        async def acquire(amount: int, client: str) -> Callable[[], None]:
+            lease = await budget.acquire(amount, client)
+            held[client] += amount
             assert budget.used <= MOST
-            return lease.release
+            assert held[client] <= max(amount, share(MOST))
+            return lambda: release(lease, amount, client)
+
+        def release(lease: Lease, amount: int, client: str) -> None:
+            held[client] -= amount
+            lease.release()
 
         shared = Shared(acquire)
         await shared.play(steps)
         assert (budget.used, budget.waiting) == (0, 0)
-        assert shared.order[""] == sorted(shared.order[""])
+        del shared.order[""]
+        assert all(numbers == sorted(numbers) for numbers in shared.order.values())
 
     asyncio.run(run())
 
@@ -199,6 +206,25 @@ async def test_who_does_not_fit_waits_in_order() -> None:
     (await large).release()
     (await small).release()
     assert (budget.used, budget.waiting, idle) == (0, 0, [0])
+
+
+async def test_a_client_leaves_the_rest_of_a_budget_to_others() -> None:
+    budget = Budget(8, 8, "no", "full")
+    alices = [asyncio.ensure_future(budget.acquire(2, "alice")) for _ in range(7)]
+    await turns()
+    assert ([task.done() for task in alices], budget.used, budget.waiting) == ([True] * 3 + [False] * 3 + [True], 6, 6)
+    assert isinstance(alices[6].exception(), Unavailable)  # her requests that wait are limited, too
+    bob = await budget.acquire(2, "bob")
+    bobs = asyncio.ensure_future(budget.acquire(2, "bob"))
+    await turns()
+    for _ in range(2):
+        (await alices.pop(0)).release()
+    await turns()
+    assert ([task.done() for task in alices[1:3]], bobs.done()) == ([True, False], True), "they take turns"
+    bob.release()
+    for task in (*alices[:-1], bobs):
+        (await task).release()
+    assert (budget.used, budget.waiting) == (0, 0)
 
 
 async def test_more_than_there_is_gets_everything() -> None:

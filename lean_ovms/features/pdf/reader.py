@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ...config import Config
 from ...errors import BadRequest, RequestError, install_command
 from ...media.file_slice import FileSlice
+from ...observability.records import current_client
 from ...types import Json
 from ...util.concurrency import Budget
 from ..media_files.helper import Helper, IdleHelpers
@@ -59,7 +60,7 @@ class PdfReaders:
 
     async def read(self, data: memoryview | FileSlice) -> Json:
         """Returns the text of a file, and its number of pages. Raises RequestError."""
-        lease = await self._slots.acquire(1)
+        lease = await self._slots.acquire(1, current_client())
         process = self.idle.acquire() or _Reader(self._command)
         try:
             return await process.read(data, self._timeout_s)

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge
 from ....media.file_slice import FileSlice
+from ....observability.records import current_client
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ....util.concurrency import Budget, Lease
 from ..feature import AudioFileOptions
@@ -69,7 +70,7 @@ class AudioDecoder:
         found = recognise(data)
         if found is None:
             raise BadRequest(f"Invalid or unsupported audio file. This server reads {READ}.", param=PARAM)
-        lease = await self._slots.acquire(1)
+        lease = await self._slots.acquire(1, current_client())
         process = self.idle.acquire() or _Process(self._command)
         stream = AudioStream(process, self._timeout_s, lambda: self._release(process, lease))
         try:

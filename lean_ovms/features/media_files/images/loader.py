@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ....config import Config
 from ....errors import BadRequest, counted
 from ....media.file_slice import FileSlice
+from ....observability.records import current_client
 from ....types import Image, Json
 from ....util.concurrency import Budget, Lease
 from ..feature import ImageFileOptions
@@ -88,7 +89,7 @@ class ImageLoader:
         if len(requested) > limit:
             many = counted(len(requested), "image is", "images are")
             raise BadRequest(f"{many} more than this server's limit of {limit}", param=requested[limit].param)
-        lease = await self._pixels.acquire(self._options.max_image_pixels)
+        lease = await self._pixels.acquire(self._options.max_image_pixels, current_client())
         try:
             images = await self._load_all(requested, self._frame_limits(frames or {}))
         except BaseException:
