@@ -285,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
             size = 0
         if size == self._reserved:
             return False
-        fits = self._server.reserve_memory(size - self._reserved)
+        fits = self._server.reserve_memory(size - self._reserved, self.client)
         self._reserved = size
         return size > 0 and not fits
 

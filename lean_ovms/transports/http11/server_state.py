@@ -17,6 +17,7 @@ from typing import Protocol
 from ...config import Config
 from ...errors import Unavailable
 from ...types import Handle, Request
+from ...util.client_slots import share
 from .request_parser import RequestHead
 
 MIN_SURPLUS, MAX_SURPLUS = 8, 64
@@ -141,7 +142,8 @@ def client_of(peer: object) -> str:
 
 
 MAX_PENDING_BODIES = 4
-"""The memory of all incomplete bodies, in largest allowed ones; without it, clients could use 64 GiB."""
+"""The memory of all incomplete bodies, in largest allowed ones; without it, clients could use 64 GiB. One client may
+use three quarters of it."""
 
 
 @dataclass(eq=False, repr=False)
@@ -167,6 +169,7 @@ class ServerState:
         self.draining = False
         self.active_requests = 0
         self.reserved_bytes = 0
+        self._reserved_by_client: dict[str, int] = {}
         self.most_reserved_bytes = MAX_PENDING_BODIES * self.config.max_body_bytes
         self._unparsed: deque[Callable[[], None]] = deque()  # of connections with tiny chunks, in turn
         self._idle: asyncio.Event | None = None  # while draining: set when nothing is open
@@ -209,7 +212,11 @@ class ServerState:
             if self._unparsed:
                 loop.call_soon(self._parse_next, loop)
 
-    def reserve_memory(self, delta: int) -> bool:
-        """Adds to the memory of all incomplete bodies, in bytes. Returns False if the limit is exceeded."""
+    def reserve_memory(self, delta: int, client: str = "") -> bool:
+        """Adds to the memory of all incomplete bodies, in bytes. Returns False if all or a client's are too many."""
         self.reserved_bytes += delta
-        return self.reserved_bytes <= self.most_reserved_bytes
+        of_client = self._reserved_by_client[client] = self._reserved_by_client.get(client, 0) + delta
+        if not of_client:
+            del self._reserved_by_client[client]
+        most = self.most_reserved_bytes
+        return self.reserved_bytes <= most and (not client or of_client <= share(most))

@@ -538,7 +538,7 @@ def test_bodies_still_coming_in_are_accounted_for_until_they_are_whole(loop: Jum
 def test_a_large_body_too_many_is_503_and_its_memory_is_free_at_once(
     loop: JumpLoop, first: bytes, second: bytes
 ) -> None:
-    it = Wire(loop, answering(ok()), Config(), most_reserved_bytes=500_000)
+    it = Wire(loop, answering(ok()), Config(), most_reserved_bytes=599_999)
     it.send(first)
     assert (it.server.reserved_bytes, it.received) == (400_000, b"")
     it.send(second)
@@ -546,6 +546,18 @@ def test_a_large_body_too_many_is_503_and_its_memory_is_free_at_once(
     assert it.server.reserved_bytes == 0
     it.run(LINGER_S)
     assert gone(it)
+
+
+def test_the_bodies_of_one_client_leave_room_for_those_of_others(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_reserved_bytes=1_000_000)
+    assert it.connection.client
+    it.send(large_head(2_000_000) + bytes(750_000))
+    assert it.received == b""
+    assert it.server.reserve_memory(250_000, "another")
+    it.server.reserve_memory(-250_000, "another")
+    it.send(b"x")
+    assert error_code(it.received) == (503, "too_many_large_requests")
+    assert it.server.reserve_memory(1_000_000)
 
 
 def test_a_small_body_is_welcome_when_memory_is_short(loop: JumpLoop) -> None:
