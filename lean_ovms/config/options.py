@@ -481,7 +481,9 @@ class LimitOptions(Options):
         32 << 20, "maximum size of a request body in bytes; larger ones are rejected with 413", low=1024
     )
     max_body_memory_mb: int = _limits(
-        512, "maximum memory in MB for the bodies of all running requests; further requests wait", low=1
+        512,
+        "maximum memory in MB for the bodies of all running requests, three quarters of it for one client; others wait",
+        low=1,
     )
     max_body_values: int = _limits(
         1 << 18,

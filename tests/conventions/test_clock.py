@@ -26,6 +26,7 @@ ALLOWED = {
     "features/realtime/api/session.py": "`expires_at` of a session, from seconds left by a monotonic clock",
     "features/responses/store.py": "the age of responses, kept over restarts",
     "features/traces/observer.py": "the times of spans",
+    "transports/http11/protocol.py": "the Date header",
 }
 """The files that may read the time of day, with the reason: to report it, or to compare it with a time stored on disk.
 """

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
@@ -37,8 +39,20 @@ _HEADER_LINES = re.compile(r"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+: [^\x00-\x08\n-\x1f\
 _FRAMING = re.compile(rf"^(?:{'|'.join(sorted(FRAMING_HEADERS))}): ", re.IGNORECASE | re.MULTILINE)
 
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+@lru_cache(1)
+def date_line(seconds: int) -> str:
+    """Returns the header line that gives a response's Unix time (RFC 9110 6.6.1), whatever the program's locale is."""
+    at = time.gmtime(seconds)
+    day = f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {at.tm_year}"
+    return f"Date: {day} {at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02} GMT\r\n"
+
+
 def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -> bytes:
-    """Returns the status line and the headers, including the blank line at the end.
+    """Returns the status line, the date and the headers, including the blank line at the end.
 
     h11 is not used: for a response with five headers this takes 2 us instead of 41 us (measured 2026-11, Python 3.11),
     by which it would delay every first token. The same is checked as in h11, since a line break in a value would begin
@@ -66,12 +80,12 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str)
     if not _HEADER_LINES.fullmatch(lines) or lines.count("\n") != len(kept):
         raise ValueError("illegal header name or value")
     # A character beyond latin-1 cannot be sent in a header; "?" is better than no response.
-    return f"{line}{lines}{framing}\r\n".encode("latin-1", "replace")
+    return f"{line}{date_line(int(time.time()))}{lines}{framing}\r\n".encode("latin-1", "replace")
 
 
 def switching_head(headers: Iterable[tuple[str, str]], framing: str) -> bytes:
     """Returns the head of a response with status 101. Raises ValueError if a header cannot be sent."""
-    _, _, rest = response_head(200, headers, framing).partition(b"\r\n")
+    _, _, rest = response_head(200, headers, framing).split(b"\r\n", 2)  # a response 1xx needs no date
     return b"HTTP/1.1 101 Switching Protocols\r\n" + rest
 
 

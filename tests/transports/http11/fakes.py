@@ -4,6 +4,7 @@ happens."""
 from __future__ import annotations
 
 import asyncio
+import re
 import selectors
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -171,6 +172,11 @@ class FakeServer(ServerState):
     def connection_opened(self, connection: Any) -> None:
         super().connection_opened(connection)
         self.on_open(connection)
+
+
+def undated(data: bytes) -> bytes:
+    """Returns responses without their Date headers, which change."""
+    return re.sub(rb"(?m)^Date: .{29}\r\n", b"", data)
 
 
 class Wire:

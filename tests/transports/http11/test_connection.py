@@ -14,7 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import Forbidden, TooManyRequests, Unavailable
 from lean_ovms.transports.http11.connection import LINGER_S, MAX_AHEAD_BYTES, TURN_BYTES
 from lean_ovms.types import Handle, Request, Response
-from tests.transports.http11.fakes import Body, JumpLoop, Wire, answering
+from tests.transports.http11.fakes import Body, JumpLoop, Wire, answering, undated
 
 CONFIG = Config(
     header_timeout_s=10,
@@ -86,7 +86,7 @@ def test_a_whole_answer_is_one_write_and_the_connection_stays(loop: JumpLoop) ->
     it = wire(loop, answering(ok(), ok(b"again")))
     it.send(GET)
     it.send(GET)
-    assert it.transport.writes == [
+    assert [*map(undated, it.transport.writes)] == [
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain",
     ]
@@ -102,7 +102,7 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-E
 def test_a_piece_that_is_ready_goes_with_the_head(loop: JumpLoop) -> None:
     it = wire(loop, answering(stream(Body(b"one", 1.0, b"two"))))
     it.send(GET, 0.5)
-    assert it.transport.writes == [STREAM_HEAD + b"3\r\none\r\n"]
+    assert [*map(undated, it.transport.writes)] == [STREAM_HEAD + b"3\r\none\r\n"]
     it.run(1)
 
 
@@ -625,7 +625,7 @@ def test_lingering_is_bounded_in_time_and_bytes(loop: JumpLoop) -> None:
 def test_a_response_can_close_and_what_was_pipelined_is_dropped(loop: JumpLoop) -> None:
     it = wire(loop, answering(Response(200, [], b"bye", close=True)))
     it.send(GET + GET)
-    assert it.received == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbye"
+    assert undated(it.received) == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbye"
     assert it.transport.ended
     it.run(LINGER_S)
     assert gone(it)
@@ -650,7 +650,7 @@ def test_drain_lets_an_exchange_finish_and_says_close(loop: JumpLoop) -> None:
     it.server.draining = True
     it.connection.drain()
     it.run(5)
-    assert it.received == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    assert undated(it.received) == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
     it.transport.peer_shuts()
     it.run()
     assert gone(it)
