@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..errors import Unavailable
-from .client_slots import share
 from .round_robin import RoundRobin
 
 T = TypeVar("T")
@@ -243,6 +242,11 @@ class _Waiter:
     """Done when the wait is over, with whether the amount was lent."""
 
 
+def share(most: int) -> int:
+    """Returns how much of an amount one client may hold for a long time, so that others find some at once."""
+    return max(1, most - most // 4)
+
+
 class Budget:
     """A limited amount that requests share, such as memory: who needs more than is left waits for a while.
 
@@ -250,19 +254,28 @@ class Budget:
     """
 
     def __init__(
-        self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None
+        self,
+        most: int,
+        most_waiting: int | None = None,
+        refusal: str = "",
+        code: str = "",
+        on_idle: Callable[[], None] | None = None,
+        *,
+        most_of_client: int | None = None,
     ) -> None:
         """Creates a budget of which nothing is lent.
 
         Args:
             most: The most that is lent at once. A larger amount is lent only if nothing else is.
             most_waiting: The most that may wait in total, and a client's share of that. A further request gets a 503 at
-                once, unless it would be the only one that waits.
+                once, unless it would be the only one that waits. None for no limit, and none of the time to wait.
             refusal: The message of the 503.
             code: The code of the 503.
             on_idle: Called when everything has been returned.
+            most_of_client: The share of one client; None for the usual one.
         """
         self._most = most
+        self._share = share(most) if most_of_client is None else most_of_client
         self._most_waiting = most_waiting
         self._refusal = refusal
         self._code = code
@@ -292,14 +305,15 @@ class Budget:
         Raises:
             Unavailable: Too many requests wait, or there was no room for MAX_WAIT_S seconds.
         """
-        loop = asyncio.get_running_loop()
+        loop, timer = asyncio.get_running_loop(), None
         waiter = _Waiter(client, min(amount, self._most), loop.create_future())
         self._queue.add(client, waiter)
         self._wanted[client] += waiter.amount
         self._grant()
-        if not waiter.granted.done() and self._too_many_wait(waiter):
-            self._end_wait(waiter)
-        timer = loop.call_later(MAX_WAIT_S, self._end_wait, waiter)
+        if self._most_waiting is not None and not waiter.granted.done():
+            if self._too_many_wait(waiter, self._most_waiting):
+                self._end_wait(waiter)
+            timer = loop.call_later(MAX_WAIT_S, self._end_wait, waiter)
         try:
             granted = await waiter.granted
         except asyncio.CancelledError:
@@ -309,15 +323,15 @@ class Budget:
                 self.release(waiter.amount, client)
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
         if not granted:
             raise Unavailable(self._refusal, code=self._code)
         return Lease(self, waiter.amount, client)
 
-    def _too_many_wait(self, newcomer: _Waiter) -> bool:
+    def _too_many_wait(self, newcomer: _Waiter, most: int) -> bool:
         of_client = self._wanted[newcomer.client] if newcomer.client else 0
-        most_of_client, most = (max(newcomer.amount, most) for most in (share(self._most_waiting), self._most_waiting))
-        return of_client > most_of_client or self.waiting > most
+        return of_client > max(newcomer.amount, share(most)) or self.waiting > max(newcomer.amount, most)
 
     def _end_wait(self, waiter: _Waiter) -> None:
         """Ends a wait without success, because of a limit or because the client has left."""
@@ -337,7 +351,7 @@ class Budget:
             self._on_idle()
 
     def _grant(self) -> None:
-        while (first := self._first or self._queue.next(self._within_share)) is not None:
+        while self.used < self._most and (first := self._first or self._queue.next(self._within_share)) is not None:
             self._first = first
             if self.used + first.amount > self._most and not first.granted.done():
                 return
@@ -349,7 +363,11 @@ class Budget:
 
     def _within_share(self, waiter: _Waiter) -> bool:
         lent = self._lent[waiter.client] if waiter.client else 0
-        return not lent or lent + waiter.amount <= share(self._most)
+        return not lent or lent + waiter.amount <= self._share
+
+    def at_share(self, client: str) -> bool:
+        """Returns whether a client holds its whole share."""
+        return self._lent[client] >= self._share
 
 
 class Lease:
@@ -371,3 +389,9 @@ class Lease:
     def release(self) -> None:
         """Returns the whole amount to the budget. Idempotent."""
         self.shrink(0)
+
+    def __enter__(self) -> None:
+        """Does nothing: the amount is returned at the end of the `with` block."""
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

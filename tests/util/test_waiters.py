@@ -14,8 +14,7 @@ from lean_ovms.errors import Unavailable
 from lean_ovms.transports.cycle import ResponseWriter
 from lean_ovms.types.push import Sink
 from lean_ovms.util import concurrency as budgets
-from lean_ovms.util.client_slots import ClientSlots, share
-from lean_ovms.util.concurrency import Budget, Lease
+from lean_ovms.util.concurrency import Budget, Lease, share
 
 MOST = 4
 STEPS = st.lists(
@@ -72,18 +71,20 @@ class Shared:
         self.order[""].append(number)
 
 
-@given(steps=STEPS)
-@example(steps=[*FLOOD, ("release", 0, "")])
-@settings(max_examples=20, deadline=None)
-def test_no_amount_of_a_budget_is_lost(steps: Steps) -> None:
+@given(steps=STEPS, most=st.integers(1, MOST), limited=st.booleans())
+@example(steps=[*FLOOD, ("release", 0, "")], most=share(MOST), limited=True)
+@example(steps=[*[("ask", 1, "bob")] * 2, *FLOOD, *[("release", 0, "")] * 4], most=MOST, limited=False)
+@settings(max_examples=40, deadline=None)
+def test_no_amount_of_a_budget_is_lost(steps: Steps, most: int, limited: bool) -> None:
     async def run() -> None:
-        budget, held = Budget(MOST, 1000, "no", "full"), Counter[str]()
+        budget = Budget(MOST, 1000 if limited else None, "no", "full", most_of_client=most)
+        held = Counter[str]()
 
         async def acquire(amount: int, client: str) -> Callable[[], None]:
             lease = await budget.acquire(amount, client)
             held[client] += amount
             assert budget.used <= MOST
-            assert held[client] <= max(amount, share(MOST))
+            assert held[client] <= max(amount, most)
             return lambda: release(lease, amount, client)
 
         def release(lease: Lease, amount: int, client: str) -> None:
@@ -92,37 +93,9 @@ def test_no_amount_of_a_budget_is_lost(steps: Steps) -> None:
 
         shared = Shared(acquire)
         await shared.play(steps)
-        assert (budget.used, budget.waiting) == (0, 0)
-        del shared.order[""]
-        assert all(numbers == sorted(numbers) for numbers in shared.order.values())
-
-    asyncio.run(run())
-
-
-@given(steps=STEPS, share=st.integers(1, MOST))
-@example(steps=[*[("ask", 1, "bob")] * 2, *FLOOD, *[("release", 0, "")] * 4], share=MOST)
-@settings(max_examples=20, deadline=None)
-def test_no_slot_is_lost(steps: Steps, share: int) -> None:
-    async def run() -> None:
-        slots, held = ClientSlots(MOST, share), Counter[str]()
-
-        async def acquire(_: int, client: str) -> Callable[[], None]:
-            await slots.acquire(client)
-            held[client] += 1
-            assert held[client] <= share
-            assert slots.free >= 0
-            return lambda: release(client)
-
-        def release(client: str) -> None:
-            held[client] -= 1
-            slots.release(client)
-
-        shared = Shared(acquire)
-        await shared.play(steps)
-        assert (slots.free, held["alice"]) == (MOST, 0)
-        # As many as at first, so none is still counted.
-        await asyncio.gather(*(slots.acquire("alice") for _ in range(share)))
-        assert (slots.free, slots.at_share("alice")) == (MOST - share, True)
+        assert (budget.used, budget.waiting, budget.at_share("alice")) == (0, 0, False)
+        await asyncio.gather(*(budget.acquire(1, "alice") for _ in range(most)))
+        assert (budget.used, budget.at_share("alice")) == (most, True)
         del shared.order[""]
         assert all(numbers == sorted(numbers) for numbers in shared.order.values())
 
@@ -130,28 +103,15 @@ def test_no_slot_is_lost(steps: Steps, share: int) -> None:
 
 
 async def test_the_clients_that_wait_for_a_slot_take_turns() -> None:
-    slots, order = ClientSlots(1), list[str]()
+    slots, order = Budget(1, most_of_client=1), list[str]()
 
     async def work(client: str) -> None:
-        async with slots.held(client):
+        with await slots.acquire(1, client):
             order.append(client)
             await asyncio.sleep(0)
 
     await asyncio.gather(*(work("alice") for _ in range(4)), *(work(client) for client in ("bob", "carol", "bob")))
     assert order == ["alice", "alice", "bob", "carol", "alice", "bob", "alice"]
-
-
-async def test_a_client_at_its_share_leaves_the_rest_to_others() -> None:
-    slots = ClientSlots(3, 2)
-    alices = [asyncio.ensure_future(slots.acquire("alice")) for _ in range(4)]
-    await asyncio.sleep(0)
-    assert ([task.done() for task in alices], slots.free) == ([True, True, False, False], 1)
-    await slots.acquire("bob")
-    slots.release("alice")
-    await asyncio.sleep(0)
-    assert ([task.done() for task in alices], slots.free) == ([True, True, True, False], 0)
-    alices[3].cancel()
-    await asyncio.wait(alices)
 
 
 class FullTransport(asyncio.Transport):

@@ -21,7 +21,7 @@ from ...config import Config
 from ...errors import BadRequest, NotFound, RequestError, StartError, StoreFailure, Unavailable, reported
 from ...observability.records import current_client
 from ...types import Handle, Json
-from ...util.client_slots import ClientSlots
+from ...util.concurrency import Budget
 from .feature import BatchOptions
 from .lines import Busy, Line, attempt, check, read_line, row
 from .results import Results
@@ -57,7 +57,8 @@ class BatchService:
         self._options = config.of(BatchOptions)
         self._error_forms = config.composition.error_forms
         self._thread = ThreadPoolExecutor(1, "files")
-        self._slots = ClientSlots(self._options.batch_concurrency)
+        most = self._options.batch_concurrency
+        self._slots = Budget(most, most_of_client=most)
         self._handle: Handle | None = None
         self._pause: Callable[[float], Awaitable[object]] = asyncio.sleep
         self._opened = False
@@ -243,7 +244,7 @@ class BatchService:
         again: int | None = None  # the position of a line that has waited
         wait_s: float | None
         while True:
-            async with self._slots.held(entry.owner):
+            with await self._slots.acquire(1, entry.owner):
                 place, line = await self.in_thread(partial(self._next, left, entry.body, again))
                 if line is None:
                     return

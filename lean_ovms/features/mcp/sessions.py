@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...api.fields import parsed_object
@@ -18,8 +17,7 @@ from ...config import Config
 from ...errors import RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json
-from ...util.client_slots import ClientSlots, share
-from ...util.concurrency import MAX_WAIT_S, InFlight
+from ...util.concurrency import MAX_WAIT_S, Budget, InFlight, Lease, share
 from ..responses.tool_forms import ToolOrigin, error_text
 from .feature import McpOptions
 from .request import McpTool, execution_error
@@ -59,7 +57,7 @@ class ToolServers:
         self.timeout_s = options.tool_timeout_s
         self.max_output = options.max_tool_output
         self.most = options.max_tool_sessions
-        self.slots = ClientSlots(self.most, share(self.most))
+        self.slots = Budget(self.most)
         self.connections: set[_Connection] = set()
 
     async def drain(self, timeout_s: float) -> None:
@@ -85,7 +83,7 @@ class ToolSessions:
         self._client = current_client()
         self._connections: dict[str, _Connection] = {}
         self._running = InFlight()
-        self._slot: asyncio.Task[None] | None = None
+        self._slot: asyncio.Task[Lease] | None = None
         self._closed = False
 
     async def list_tools(self, label: str) -> list[Json]:
@@ -122,7 +120,7 @@ class ToolSessions:
         """
         slots, most = self._servers.slots, self._servers.most
         if self._slot is None:
-            self._slot = asyncio.ensure_future(slots.acquire(self._client))
+            self._slot = asyncio.ensure_future(slots.acquire(1, self._client))
         slot = self._slot
         await asyncio.wait({slot}, timeout=MAX_WAIT_S)
         if slot.done() and not slot.cancelled():
@@ -169,7 +167,7 @@ class ToolSessions:
             return
         self._closed = True
         if not slot.cancel() and not slot.cancelled():  # the slot was taken already
-            self._running.on_none = partial(self._servers.slots.release, self._client)
+            self._running.on_none = slot.result().release
             with self._running:  # calls `on_none` even if there is no connection
                 pass
 

@@ -13,7 +13,7 @@ from ...api.services import Services
 from ...errors import BadRequest, RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json, Request
-from ...util.client_slots import share
+from ...util.concurrency import share
 from .handshake import PROTOCOL, VERSION
 from .types import Close, Upgrade, WebSocket, WebSocketMessage
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from ...config import Config
 from ...errors import Unavailable
 from ...types import Handle, Request
-from ...util.client_slots import share
+from ...util.concurrency import share
 from .request_parser import RequestHead
 
 MIN_SURPLUS, MAX_SURPLUS = 8, 64

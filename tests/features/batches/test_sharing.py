@@ -57,18 +57,18 @@ async def test_a_key_at_its_limit_delays_no_other_keys_batch(
     await alice.call("POST", f"/v1/batches/{large['id']}/cancel")
     assert (await alice.finished(large))["status"] == "cancelled"
     await alice.call("DELETE", f"/v1/files/{file['id']}")
-    assert work._slots.free == 3
+    assert work._slots.used == 0
 
 
 async def test_the_clients_take_turns(make_client: MakeClient) -> None:
     client, engine = await make_client(batch_concurrency=1)
     slots = client.app.services.get(BatchService)._slots
-    await slots.acquire("another")
+    lease = await slots.acquire(1, "another")
     file = await client.upload(jsonl(*map(line, "ab")))
     batches = [await client.create(file["id"], peer="10.0.0.1:1") for _ in range(5)]
     batches.append(await client.create(file["id"], peer="10.0.0.2:1"))
-    await until(lambda: (slots._waiting.of("10.0.0.1"), slots._waiting.of("10.0.0.2")) == (5, 1))
-    slots.release("another")
+    await until(lambda: (slots._wanted["10.0.0.1"], slots._wanted["10.0.0.2"]) == (5, 1))
+    lease.release()
     for batch in batches:
         assert (await client.finished(batch))["request_counts"]["completed"] == 2
     order = [origin[0] for origin in engine.origins]
@@ -93,7 +93,7 @@ async def test_a_batch_goes_on_as_soon_as_the_server_wakes_up(make_client: MakeC
         batch = await client.start(line("a"), line("b"))
         await until(lambda: len(tries) == 2)
         # Those that found no third line have read the file to its end in a thread.
-        await until(lambda: work._slots.free == 8)
+        await until(lambda: work._slots.used == 0)
         await cache.wake_up()
         done = await client.finished(batch)
     assert done["request_counts"]["completed"] == 2

@@ -91,7 +91,7 @@ async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -
     for one in (*alices, bob, carol):
         one.close()
         one.close()
-    await until(lambda: (tools.open, servers.slots.free) == (0, 4))
+    await until(lambda: (tools.open, servers.slots.used) == (0, 0))
     assert tools.most == 4
 
 
@@ -99,10 +99,10 @@ async def test_the_servers_of_a_response_share_a_slot_until_the_last_has_ended(t
     servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
     one = connected(servers, "alice")
     await asyncio.gather(one.list_tools("a"), one.list_tools("b"))
-    assert (tools.open, servers.slots.free) == (2, 0)
+    assert (tools.open, servers.slots.used) == (2, 1)
     one.close()
-    assert servers.slots.free == 0
-    await until(lambda: (tools.open, servers.slots.free) == (0, 1))
+    assert servers.slots.used == 1
+    await until(lambda: (tools.open, servers.slots.used) == (0, 0))
 
 
 async def test_a_tool_server_has_its_own_time_after_the_wait(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_a_tool_server_has_its_own_time_after_the_wait(tools: Tools, monke
     with pytest.raises(ListingFailed, match="no answer within"):
         await second.list_tools("a")
     second.close()
-    await until(lambda: servers.slots.free == 1)
+    await until(lambda: servers.slots.used == 0)
 
 
 async def test_a_response_that_ends_while_it_waits_takes_no_slot(tools: Tools) -> None:
@@ -135,7 +135,7 @@ async def test_a_response_that_ends_while_it_waits_takes_no_slot(tools: Tools) -
     second.close()
     waiting.cancel()
     await asyncio.wait([waiting])
-    await until(lambda: servers.slots.free == 1)
+    await until(lambda: servers.slots.used == 0)
     assert tools.open == 0
 
 
