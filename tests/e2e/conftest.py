@@ -118,6 +118,14 @@ def server() -> Iterator[Process]:
         yield process
 
 
+@pytest.fixture(scope="session")
+def page_server() -> Iterator[Process]:
+    """A server process for all tests of the web page in a browser, which load and unload its second model."""
+    with start_process("--metrics_enable") as process:
+        process.wait_for("ready: demo")
+        yield process
+
+
 @pytest.fixture
 def client(server: Process) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=PATIENT_S) as client:
