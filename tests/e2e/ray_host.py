@@ -13,8 +13,8 @@ import time
 import ray
 from ray import serve
 
-CPUS = {"command": 2}
-"""The cluster's number of CPUs by the application; 8 for all others. The documented command starts on two cores."""
+CPUS = {"commands": 2}
+"""The cluster's number of CPUs by what runs on it; 8 for all others. The documented command starts on two cores."""
 
 
 def free_port() -> int:
@@ -39,18 +39,37 @@ def main() -> None:
     kind, *arguments = sys.argv[1:]
     port = free_port()
     context = ray.init(num_cpus=CPUS.get(kind, 8), include_dashboard=False, log_to_driver=True, namespace="serve")
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
-    if kind == "command":
-        run = subprocess.Popen(["serve", "run", f"--address={context.address_info['gcs_address']}", *arguments])
+    if kind == "commands":
         print(f"serving at http://127.0.0.1:{port}", flush=True)
-        for line in sys.stdin:
-            threading.Thread(target=wait_for, args=(int(line),), daemon=True).start()
-        run.send_signal(signal.SIGINT)
-        run.wait(300)
+        commands(context.address_info["gcs_address"], port)
     else:
+        start(port)
         replicas(arguments[0], port)
     serve.shutdown()
     ray.shutdown()
+
+
+def start(port: int) -> None:
+    """Starts Serve on a port. `serve run` stops it at its end."""
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+
+
+def commands(address: str, port: int) -> None:
+    """Runs `serve run` with the arguments in a line of the input until an empty line, one after the other.
+
+    A line with a number says how many replicas to wait for.
+    """
+    run: subprocess.Popen[bytes] | None = None
+    for line in sys.stdin:
+        if line.strip().isdigit():
+            threading.Thread(target=wait_for, args=(int(line),), daemon=True).start()
+        elif line.strip():
+            start(port)
+            run = subprocess.Popen(["serve", "run", f"--address={address}", *line.split()])
+        elif run is not None:
+            run.send_signal(signal.SIGINT)
+            run.wait(300)
+            print("stopped", flush=True)
 
 
 def replicas(store: str, port: int) -> None:

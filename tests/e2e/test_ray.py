@@ -89,6 +89,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.end()
 
 
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with two cores, on which the documented commands run one after the other."""
+    made = Cluster(tmp_path_factory.mktemp("commands"), "commands")
+    try:
+        yield made
+    finally:
+        made.end()
+
+
 @pytest.fixture
 def url(cluster: Cluster) -> str:
     return str(cluster.url)  # type: ignore[attr-defined]
@@ -265,18 +275,17 @@ def documented(start: str) -> list[str]:
     return next(line for line in PAGE.read_text().splitlines() if line.startswith(start)).split()
 
 
-def test_the_documented_command_serves(tmp_path: Path) -> None:
-    """The cluster has two cores, and the demo model replaces the command's."""
+def test_the_documented_command_serves(commands: Cluster) -> None:
+    """The demo model replaces the command's."""
     *words, option = documented("serve run")
     assert (words, option) == (["serve", "run", "lean_ovms.ray_serve:app"], "model_path=/models/qwen3")
-    made = Cluster(tmp_path, "command", words[2], f"model_path={DEMO_MODEL}", "model_name=demo")
-    try:
-        answered(made, {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8})
-    finally:
-        made.end()
+    commands.tell(f"{words[2]} model_path={DEMO_MODEL} model_name=demo")
+    answered(commands, {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8})
+    commands.tell("")
+    commands.line("stopped")
 
 
-async def test_the_documented_file_scales_with_the_load(tmp_path: Path) -> None:
+async def test_the_documented_file_scales_with_the_load(commands: Cluster, tmp_path: Path) -> None:
     """The test uses a scripted engine, one core per replica, and shorter delays."""
     file = yaml.safe_load((ROOT / documented("serve deploy")[-1]).read_text())
     [application] = file["applications"]
@@ -286,27 +295,26 @@ async def test_the_documented_file_scales_with_the_load(tmp_path: Path) -> None:
     quick = {"upscale_delay_s": 0, "downscale_delay_s": 0, "metrics_interval_s": 0.2, "look_back_period_s": 1}
     deployment["autoscaling_config"] |= {**quick, "target_ongoing_requests": 2, "max_replicas": 2}
     (tmp_path / "ray.yaml").write_text(yaml.safe_dump(file))
-    made = Cluster(tmp_path, "command", str(tmp_path / "ray.yaml"))
-    try:
-        url = await asyncio.to_thread(answered, made, chat("hello", max_tokens=1))
-        async with httpx.AsyncClient(base_url=url, timeout=300) as client:
+    commands.tell(str(tmp_path / "ray.yaml"))
+    url = await asyncio.to_thread(answered, commands, chat("hello", max_tokens=1))
+    async with httpx.AsyncClient(base_url=url, timeout=300) as client:
 
-            async def busy(number: int) -> None:
-                while True:
-                    body = chat(f"{number} " * 200, max_tokens=150)
-                    assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+        async def busy(number: int) -> None:
+            while True:
+                body = chat(f"{number} " * 200, max_tokens=150)
+                assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
 
-            load = asyncio.gather(*(busy(number) for number in range(4)))
-            made.tell("2")
-            grown = asyncio.ensure_future(asyncio.to_thread(made.line, "2 replicas"))
-            await asyncio.wait([load, grown], return_when=asyncio.FIRST_COMPLETED)
-            load.cancel()
-            await asyncio.wait([load])
-            await grown
-        made.tell("1")
-        await asyncio.to_thread(made.line, "1 replicas")
-    finally:
-        await asyncio.to_thread(made.end)
+        load = asyncio.gather(*(busy(number) for number in range(4)))
+        commands.tell("2")
+        grown = asyncio.ensure_future(asyncio.to_thread(commands.line, "2 replicas"))
+        await asyncio.wait([load, grown], return_when=asyncio.FIRST_COMPLETED)
+        load.cancel()
+        await asyncio.wait([load])
+        await grown
+    commands.tell("1")
+    await asyncio.to_thread(commands.line, "1 replicas")
+    commands.tell("")
+    await asyncio.to_thread(commands.line, "stopped")
 
 
 def answered(made: Cluster, body: dict[str, Any]) -> str:

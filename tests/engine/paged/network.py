@@ -105,29 +105,26 @@ class FakeNetwork:
         self.hidden = np.stack([positions, ids], 1).astype(np.float32)
         masks, parts = (self._input(name) for name in (TREE_MASK, f"{TREE_MASK}_begins"))
         assert len(parts) == (len(begins) if len(masks) else 0)
-        lines, written = {}, set()
+        lines, written, starts = {}, [], begins.tolist()
         self.computed += len(ids)
-        for i, known in enumerate(past):
+        for i, known in enumerate(past.tolist()):
             mine = blocks[firsts[i] : firsts[i + 1]]
-            new = ids[begins[i] : begins[i + 1]]
+            new = ids[starts[i] : starts[i + 1]]
             end = known + len(new)
             mask = masks[parts[i] : parts[i + 1]] if len(masks) else masks
             seen = (mask.reshape(len(new), -1) if len(mask) else np.tri(len(new))).astype(bool)
-            assert positions[begins[i] : begins[i + 1]].tolist() == (known + seen.sum(1) - 1).tolist()
+            assert (positions[starts[i] : starts[i + 1]] == known + seen.sum(1) - 1).all()
             assert len(mine) == -(-end // self.block_size)
             assert end <= longest
-            for offset, token in enumerate(new):
-                place = known + offset
-                block = mine[place // self.block_size]
-                assert (block, place % self.block_size) not in written, "two texts write to one place"
-                written.add((block, place % self.block_size))
-                self.cache[block, place % self.block_size] = token
+            block, offset = np.divmod(np.arange(known, end), self.block_size)
+            self.cache[mine[block], offset] = new
+            written += (mine[block] * self.block_size + offset).tolist()
             text = self.cache[mine].reshape(-1)[:end]
             assert EMPTY not in text
-            for offset in range(len(new)):
-                if begins[i] + offset in wanted:
-                    lines[begins[i] + offset] = self.line(i, [*text[:known].tolist(), *new[seen[offset]].tolist()])
-        self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, self.vocab_size)
+            for place in wanted[(wanted >= starts[i]) & (wanted < starts[i + 1])].tolist():
+                lines[place] = self.line(i, [*text[:known].tolist(), *new[seen[place - starts[i]]].tolist()])
+        assert len(set(written)) == len(written), "two texts write to one place"
+        self.lines = np.array([lines[place] for place in wanted.tolist()], np.float32).reshape(-1, self.vocab_size)
 
     def line(self, place, text):
         """Returns the logits after a text with this place in the batch."""
