@@ -112,7 +112,7 @@ def process_values() -> dict[str, float]:
             "process_open_fds": len(os.listdir("/proc/self/fd")),
             "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         }
-    except (ImportError, OSError, IndexError, ValueError):
+    except (ImportError, OSError, IndexError, ValueError, StopIteration):
         return {}
 
 

@@ -290,6 +290,32 @@ def test_arguments_in_the_notation_of_a_family(guidance, family, good, bad, fram
     assert [text for text in bad if fits(guidance, called.tag, f"{around[0]}{text}{around[2]}")] == []
 
 
+UNDECLARED = [
+    ("pythonic", "[f({})]", "a=1", "a=1, b=2"),
+    ("gemma4", "<|tool_call>call:f{}<tool_call|>", "{a:1}", "{a:1,b:2}"),
+    ("minicpm5", '<function name="f">{}</function>', '<param name="a">1</param>', '<param name="b">2</param>'),
+    ("hermes3", '<tool_call>\n{{"name": "f", "arguments": {}}}\n</tool_call>', '{"a": 1}', '{"a": 1, "b": 2}'),
+]
+
+
+@pytest.mark.parametrize(("family", "frame", "bad", "good"), UNDECLARED, ids=[case[0] for case in UNDECLARED])
+def test_a_property_that_is_only_required_is_required(guidance, family, frame, bad, good):
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a", "b"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    tag = build(OutputConstraint(tool_calls="required"), context(family, None, tool)).tag
+    whole = bad + good if family == "minicpm5" else good
+    assert fits(guidance, tag, frame.format(whole))
+    assert not fits(guidance, tag, frame.format(bad))
+
+
+def test_a_required_property_that_is_not_allowed_is_an_error(guidance):
+    parameters = {"type": "object", "additionalProperties": False, "required": ["b"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    called = build(OutputConstraint(tool_calls="required"), context("gemma4", None, tool))
+    with pytest.raises(GrammarInvalid, match="the required property 'b' is not allowed"):
+        guidance.check(called.tag, GrammarBounds())
+
+
 def test_calls_and_thoughts(library):
     tool = {
         "type": "function",

@@ -7,7 +7,7 @@ words, quotes, keys and brackets differ.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....errors import GrammarInvalid
@@ -79,10 +79,9 @@ class _Values:
         if not isinstance(whole, dict):
             raise GrammarInvalid("the parameters of a tool are not an object")
         self.writer.ignored |= (_IGNORED | {"anyOf", "oneOf"}) & set(whole)
-        needed = whole.get("required", ())
         members = [
-            (self.writer.named("r", f"{json.dumps(name + '=')} {self.value(part)}"), name in needed)
-            for name, part in whole.get("properties", {}).items()
+            (self.writer.named("r", f"{json.dumps(name + '=')} {self.value(part)}"), needed)
+            for name, part, needed in _properties(whole)
         ]
         more, other = whole.get("additionalProperties", True), ""
         if more is not False and not members:
@@ -127,10 +126,9 @@ class _Values:
         return self.writer.named("r", f'"[" {several} "]"' if least else f'"[" ({several})? "]"')
 
     def _object(self, schema: Any) -> str:
-        needed = schema.get("required", ())
         members = [
-            (self.writer.named("r", f"{self.key(name)} {self.colon} {self.value(part)}"), name in needed)
-            for name, part in schema.get("properties", {}).items()
+            (self.writer.named("r", f"{self.key(name)} {self.colon} {self.value(part)}"), needed)
+            for name, part, needed in _properties(schema)
         ]
         more, other = schema.get("additionalProperties", True), ""
         if more is not False:
@@ -186,6 +184,20 @@ class _GemmaValues(_Values):
 
     def any_key(self) -> str:
         return "/[a-zA-Z_][a-zA-Z0-9_]{0,63}/"
+
+
+def _properties(schema: Any) -> Iterator[tuple[str, Schema, bool]]:
+    """Yields the name and the schema of each property that is declared or required, and whether it is required.
+
+    Raises GrammarInvalid if a required one is not allowed.
+    """
+    declared, required = schema.get("properties", {}), schema.get("required", ())
+    for name in dict.fromkeys([*declared, *required]):
+        part: Schema = declared.get(name, schema.get("additionalProperties", True))
+        if part is False and name in required:
+            raise GrammarInvalid(f"the required property {name[:80]!r} is not allowed")
+        if part is not False:
+            yield name, part, name in required
 
 
 def _kinds(schema: Any) -> list[str]:

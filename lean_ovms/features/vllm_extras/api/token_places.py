@@ -39,10 +39,12 @@ def placed(text: str, tokens: Iterable[tuple[int, bytes]], special: Collection[i
         whole = not part
         part += data
         try:
-            piece = part.decode().lstrip()
+            piece = part.decode()
         except UnicodeDecodeError:
             continue
         part = b""
+        if not (piece.isspace() and text.startswith(piece, at)):
+            piece = piece.lstrip()
         start = at
         while start < len(text) and text[start].isspace() and not piece[:1].isspace():
             start += 1
