@@ -48,4 +48,4 @@ def _parse(body: Json, services: Services) -> tuple[list[Question], DecisionRequ
     require(FIELDS, values)
     parts = read_input(values["input"])
     questions = read_questions(values["questions"], services.config.max_prompts)
-    return questions, DecisionRequest.of(model, questions, parts, values, warnings(FIELDS, body))
+    return questions, DecisionRequest.of(model, questions, parts, values, warnings(FIELDS, body), place="input")

@@ -15,7 +15,7 @@ from typing import Protocol
 from ...api.fields import Values
 from ...api.response import warning_headers
 from ...api.services import Services
-from ...errors import BadRequest
+from ...errors import BadRequest, RequestError
 from ...models.generation import CompletedChoice, Generation, total_usage
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, SamplingParams, Usage
@@ -74,6 +74,8 @@ class DecisionRequest:
     """The questions."""
     parts: list[Json]
     """The parts of the input."""
+    place: str
+    """The name of the request's field with the files among the parts, for errors."""
     base: ChatPrompt
     """The messages before the questions, which all prompts share."""
     cache_salt: str
@@ -91,6 +93,8 @@ class DecisionRequest:
         parts: list[Json],
         values: Values,
         notices: list[str],
+        *,
+        place: str,
         system: Sequence[Json] = (),
     ) -> DecisionRequest:
         """Returns the request of a body.
@@ -101,6 +105,7 @@ class DecisionRequest:
             parts: The parts of the input.
             values: The values of the body; chat_template_kwargs, cache_salt, priority and keep_alive are read.
             notices: Warnings about the body.
+            place: The name of the field with the files among the parts.
             system: The messages before the questions.
 
         Raises:
@@ -113,6 +118,7 @@ class DecisionRequest:
             model=model,
             questions=questions,
             parts=parts,
+            place=place,
             base=ChatPrompt(messages=[*system], template_kwargs=kwargs),
             cache_salt=values["cache_salt"] or "",
             priority=values["priority"],
@@ -133,12 +139,11 @@ class DecisionRequest:
         head, *rest = self.questions
         reads = Reads.of(model)
         labels = list(dict.fromkeys(label for question in self.questions for label in question.labels))
-        [first_prompt] = await load_media([self.prompt(head)], [PLACE], reads, services)
+        first_prompt = await self._with_media(self.prompt(head), reads, services)
         generate = partial(self._generate, model, await _tokens(model, first_prompt, labels))
 
         async def start(prompt: ChatPrompt) -> Generation:
-            [prompt] = await load_media([prompt], [PLACE], reads, services)
-            return await generate(prompt)
+            return await generate(await self._with_media(prompt, reads, services))
 
         # The first generation fills the prefix cache for the others.
         generation, most = await generate(first_prompt), model.config.max_queued_tokens_per_client
@@ -156,6 +161,16 @@ class DecisionRequest:
             for question, choice in zip(self.questions, [*first, *others], strict=True)
         ]
         return found, total_usage((usage, more))
+
+    async def _with_media(self, prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPrompt:
+        """Reads the files in a prompt, and returns the prompt with the results. Raises RequestError."""
+        try:
+            [loaded] = await load_media([prompt], [PLACE], reads, services)
+        except RequestError as error:
+            if error.param and error.param.startswith("messages["):
+                error.param = self.place  # the client has sent no messages
+            raise
+        return loaded
 
     async def _generate(self, model: TextModel, tokens: tuple[int, ...], prompt: ChatPrompt) -> Generation:
         """Starts the generation of one token with the log probabilities of `tokens`. Raises RequestError."""

@@ -154,15 +154,21 @@ def _parse(body: Json, services: Services) -> tuple[dict[str, StructuredQuestion
     media = [{"type": kind, kind: {"url": url}} for name, kind in MEDIA.items() for url in values[name] or ()]
     system = [{"role": "system", "content": values["instructions"]}] if values["instructions"] else []
     parts: list[Json] = [*media, {"type": "text", "text": text}]
-    parsed = DecisionRequest.of(model, list(questions.values()), parts, values, warnings(FIELDS, body), system)
+    files = [name for name in MEDIA if values[name]]
+    place = files[0] if len(files) == 1 else "state"
+    parsed = DecisionRequest.of(
+        model, list(questions.values()), parts, values, warnings(FIELDS, body), place=place, system=system
+    )
     return questions, parsed, values["request_id"]
 
 
 def _question(name: str, given: Any) -> StructuredQuestion:
     """Reads a question. Raises BadRequest."""
+    if not name:
+        raise BadRequest("questions: the name of a question must not be empty", param="questions")
     param = f"questions.{name}"
-    if not name or not isinstance(given, dict):
-        raise BadRequest(f"{param} must have a name, and be an object", param=param)
+    if not isinstance(given, dict):
+        raise BadRequest(f"{param} is not an object", param=param)
     kind, instructions, criteria = given.get("type"), given.get("instructions"), given.get("criteria")
     if not isinstance(kind, str) or kind not in LABELS:
         raise BadRequest(f"{param}.type must be one of: {', '.join(LABELS)}", param=f"{param}.type")

@@ -84,6 +84,10 @@ WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
     ({"input": None}, "input"),
     ({"input": ""}, "input"),
     ({"input": []}, "input"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]},
+        "input",
+    ),
     ({"input": [{"type": "reasoning", "summary": []}, {"role": "user", "content": "x"}]}, "input"),
     ({"input": [{"role": "user", "content": [{"type": "input_json", "data": 1}]}]}, "input[0].content[0].data"),
     ({"questions": None}, "questions"),

@@ -93,7 +93,7 @@ async def test_a_state_that_is_no_text_is_json(make_app: MakeApp) -> None:
     [
         ({"state": None}, "state"),
         ({"questions": {}}, "questions"),
-        ({"questions": {"": KIND}}, "questions."),
+        ({"questions": {"": KIND}}, "questions"),
         ({"questions": {"x": 1}}, "questions.x"),
         ({"questions": {"x": KIND | {"type": "guess"}}}, "questions.x.type"),
         ({"questions": {"x": KIND | {"type": ["choice"]}}}, "questions.x.type"),
@@ -105,6 +105,8 @@ async def test_a_state_that_is_no_text_is_json(make_app: MakeApp) -> None:
         ({"questions": {"x": URGENCY | {"criteria": ["low", "low"]}}}, "questions.x.criteria"),
         ({"questions": {"x": URGENCY | {"criteria": [str(n) for n in range(11)]}}}, "questions.x.criteria"),
         ({"images": [1]}, "images"),
+        ({"images": ["data:image/png;base64,x"]}, "images"),
+        ({"images": ["data:image/png;base64,x"], "audio": ["data:audio/wav;base64,x"]}, "state"),
     ],
 )
 async def test_what_is_wrong_is_named(make_app: MakeApp, fields: Any, param: str) -> None:
