@@ -577,6 +577,6 @@ def changed_fields(kind: type) -> Callable[[Any], dict[str, Any]]:
 
     def changed(instance: Any) -> dict[str, Any]:
         values = values_of(instance)
-        return dict(compress(zip(names, values), map(ne, values, defaults)))  # noqa: B905 - as long by their making
+        return dict(compress(zip(names, values), map(ne, values, defaults)))  # noqa: B905 - both have a value for each name
 
     return changed

@@ -18,7 +18,7 @@ from .backend import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Backend
 from .sequence import GenerationRequest, Thinking
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below this, which would divide every logit to infinity, mean greedy decoding, as in vLLM."""
+"""The highest temperature that means greedy decoding, as in vLLM; one near 0 would divide every logit to infinity."""
 MAX_SEED = (1 << 64) - 1
 TOKENS = ("stop_token_ids", "logprob_token_ids", "allowed_token_ids")
 

@@ -137,12 +137,10 @@ class GenerationTask(Task):
         try:
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)
-            runnable = not request.constraint or self.grammars.add(submit, request)
+            if not request.constraint or self.grammars.add(submit, request):
+                self._accept(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self._refuse(submit, error)
-            return
-        if runnable:
-            self._accept(submit, request)
 
     def _tokenize_in_thread(self, command: protocol.Submit | protocol.Encode) -> bool:
         """Queues a command with a long text for the tokenizing thread; returns whether it did. Raises RequestError."""

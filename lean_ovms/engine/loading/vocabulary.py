@@ -334,11 +334,8 @@ class Graph:
         data = self.layers[layer].find("data")
         return {} if data is None else data.attrib
 
-    def source(self, layer: str, port: int) -> str:
-        return self._sources[layer, str(port)]
-
     def source_kind(self, layer: str, port: int) -> str:
-        return self.kind(self.source(layer, port))
+        return self.kind(self._sources[layer, str(port)])
 
     def has_input(self, layer: str, port: int) -> bool:
         return (layer, str(port)) in self._sources

@@ -113,39 +113,12 @@ def load(
         )
         [tokenizer] = found
         defaults = _defaults(config.model_dir, tokenizer)
-        capacity = divide(
-            settings.cache_bytes,
-            blocks=settings.blocks,
-            block_bytes=drafts.load(model, file) + model.block_bytes,
-            state_bytes=model.state_bytes,
-            states=slots_for(max(config.max_num_seqs, config.best_of_limit), settings.prefix_caching),
-        )
-        sizes = EngineSizes(
-            blocks=capacity.blocks,
-            block_size=settings.block_size,
-            context=settings.context + ASSISTANT_TOKENS,
-            step_tokens=settings.step_tokens,
-            most_step_tokens=settings.most_step_tokens,
-            threads=model.threads,
-            max_sequences=config.best_of_limit,
-            max_running=config.max_num_seqs,
-            states=capacity.states,
-            interval=(config.cache_interval_multiplier or CACHE_INTERVAL) * settings.block_size,
-            split=settings.split_prompts,
-            caching=settings.prefix_caching,
-            priority_across_clients=config.priority_across_clients,
-            # Two more threads want a core then, this one and the front end's. Where the network's threads have all
-            # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
-            overlapping=allowed_cores() >= model.threads + 2,
-            pad_to=TILE if small and not model.hybrid else 1,
-        )
+        sizes = _sizes(config, settings, model, draft_bytes=drafts.load(model, file), small=small)
         info = describe(config, settings, sizes.blocks, tokenizer.native, defaults)
         grammars: PagedGrammars = NoGrammars()
         if new_grammars is not None:
             grammars = new_grammars(tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
-        adapters = AdapterProvider()
-        if inputs is not None:
-            adapters = inputs.provider(model)
+        adapters = inputs.provider(model) if inputs is not None else AdapterProvider()
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         ngrams = drafts.ngrams and not model.hybrid
         new_source = drafts.source_factory(model, sizes, grammars.prepare)
@@ -162,7 +135,6 @@ def load(
             ngrams=ngrams,
         )
         pipeline = PagedPipeline(model, sizes, parts)
-        # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if inputs is not None else [])]
         pipeline.info = replace(info, capabilities=capabilities)
         if parts.images is not None:
@@ -171,14 +143,52 @@ def load(
         trim()  # frees what compiling took before OpenVINO packs the weights in the first step
         pipeline.warm_up()
     _install_features(pipeline, model, adapters, config, settings)
-    if capacity.states:
-        log.info(
-            "memory for %d states of %.1f MB each, for at most %d sequences and for cached prefixes",
-            *(capacity.states, model.state_bytes / 1e6, pipeline.max_sequences),
-        )
-        most = pipeline.max_sequences
-        pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=model.state_bytes)
+    if sizes.states:
+        most, size = pipeline.max_sequences, model.state_bytes
+        text = "memory for %d states of %.1f MB each, for at most %d sequences and for cached prefixes"
+        log.info(text, sizes.states, size / 1e6, most)
+        pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=size)
     return pipeline
+
+
+def _sizes(
+    config: EngineConfig, settings: PipelineSettings, model: PagedModel, *, draft_bytes: int, small: bool
+) -> EngineSizes:
+    """Returns the sizes of an engine whose caches fit into the memory that the settings have for them.
+
+    Args:
+        config: The options.
+        settings: The settings resolved from the options.
+        model: The compiled network.
+        draft_bytes: The bytes that a draft network adds to each KV block.
+        small: Whether the network's steps are short.
+    """
+    capacity = divide(
+        settings.cache_bytes,
+        blocks=settings.blocks,
+        block_bytes=draft_bytes + model.block_bytes,
+        state_bytes=model.state_bytes,
+        states=slots_for(max(config.max_num_seqs, config.best_of_limit), settings.prefix_caching),
+    )
+    return EngineSizes(
+        blocks=capacity.blocks,
+        block_size=settings.block_size,
+        context=settings.context + ASSISTANT_TOKENS,
+        step_tokens=settings.step_tokens,
+        most_step_tokens=settings.most_step_tokens,
+        threads=model.threads,
+        max_sequences=config.best_of_limit,
+        max_running=config.max_num_seqs,
+        states=capacity.states,
+        interval=(config.cache_interval_multiplier or CACHE_INTERVAL) * settings.block_size,
+        split=settings.split_prompts,
+        caching=settings.prefix_caching,
+        priority_across_clients=config.priority_across_clients,
+        # Two more threads want a core then, this one and the front end's. Where the network's threads have all cores
+        # they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
+        overlapping=allowed_cores() >= model.threads + 2,
+        pad_to=TILE if small and not model.hybrid else 1,
+    )
 
 
 def _load_tokenizer(model_dir: Path, file: Path, single: EngineFile | None) -> ModelTokenizer:

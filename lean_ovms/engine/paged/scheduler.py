@@ -173,8 +173,6 @@ class Scheduler:
             self._grow(sequence, computed + 1)
         if batch.changed:
             self.checkpoints.assign_state_slots(plain)
-        else:
-            self.checkpoints.keep_state_slots()
 
     def _add_drafts(self, chunks: list[Chunk], budget: int) -> int:
         """Adds chunks of draft tokens, leaving room for all sequences and prompts; returns their number of tokens."""

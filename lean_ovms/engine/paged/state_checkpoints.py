@@ -125,13 +125,9 @@ class StateCheckpoints:
                 sequence.written = [slot]
                 self._reassigned.append(sequence)
 
-    def keep_state_slots(self) -> None:
-        """Notes that the next decode step reads and writes the same slots as the last one."""
-        self._reassigned = []
-
     def take_moved(self) -> bool:
         """Gives sequences the states that a decode step has written to other slots; returns whether any moved."""
-        moved = [sequence for sequence in self._reassigned if sequence.row >= 0]
+        moved, self._reassigned = [sequence for sequence in self._reassigned if sequence.row >= 0], []
         for sequence in moved:
             self.take_written_state(sequence)
         return bool(moved)
@@ -171,8 +167,7 @@ class StateCheckpoints:
 
         Returns:
             The numbers of tokens after which states are written. The last one is the end of the chunk, which is before
-                `end` if
-            the network could not write all needed states. Empty if there is no slot.
+            `end` if the network could not write all needed states. The list is empty if there is no slot.
         """
         ends = self._ends(sequence, start, end) if self.enabled and cached else [end]
         if not self.enabled:

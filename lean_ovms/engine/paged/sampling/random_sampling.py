@@ -20,6 +20,7 @@ Tokens = NDArray[np.int64]
 Numbers = NDArray[np.uint64]
 
 MAX_TRIALS = 64
+"""The most times that a token is drawn in one way; after that it is chosen in another."""
 
 
 class Sampling:

@@ -156,6 +156,7 @@ def _group(logits: Floats, found: list[_Row], sampling: Sampling, part: slice, b
 
 
 def _choose(logits: Floats, group: _Near, sampling: Sampling, part: slice, positions: Numbers, chosen: Tokens) -> None:
+    """Draws a token for each row of a group, and writes it to its place in `chosen`, the tokens of the whole part."""
     place, weights = group.place, group.weights
     seeds, top_p = sampling.seeds[part][place], sampling.top_p[part][place]
     edges = weights.cumsum(axis=1, dtype=np.float64)
