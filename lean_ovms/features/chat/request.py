@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -37,13 +38,24 @@ from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...api.schemas import FUNCTION, VOICE, any_of, array, object_of
 from ...api.services import Services
 from ...composition import Composition
-from ...errors import BadRequest
+from ...errors import BadRequest, RequestError
 from ...manifest import SPOKEN_ANSWERS
 from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
 from .generation import BodyReader, GenerationBody, read_offer
 from .logprobs import LogprobsRequest, logprob_entry
+
+
+@contextmanager
+def errors_of_input(param: str) -> Iterator[None]:
+    """Sets the field of each error of a message to `param`, as the client has not sent the messages in this form."""
+    try:
+        yield
+    except RequestError as error:
+        if error.param and error.param.startswith("messages"):
+            error.param = param
+        raise
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:

@@ -15,12 +15,13 @@ from typing import Protocol
 from ...api.fields import Values
 from ...api.response import warning_headers
 from ...api.services import Services
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.generation import CompletedChoice, Generation, total_usage
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, SamplingParams, Usage
 from ..chat.content import PLACE, Reads, load_media
 from ..chat.logprobs import require_alternatives
+from ..chat.request import errors_of_input
 from ..completions.several import check_common, collect_each, start_all
 
 TAIL = 400
@@ -164,12 +165,8 @@ class DecisionRequest:
 
     async def _with_media(self, prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPrompt:
         """Reads the files in a prompt, and returns the prompt with the results. Raises RequestError."""
-        try:
+        with errors_of_input(self.place):
             [loaded] = await load_media([prompt], [PLACE], reads, services)
-        except RequestError as error:
-            if error.param and error.param.startswith("messages["):
-                error.param = self.place  # the client has sent no messages
-            raise
         return loaded
 
     async def _generate(self, model: TextModel, tokens: tuple[int, ...], prompt: ChatPrompt) -> Generation:

@@ -14,7 +14,7 @@ from ...errors import TOO_LONG, BadRequest, errors_of
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json
 from ..chat.generation import GenerationBody
-from ..chat.request import AnswerAudio, read_messages
+from ..chat.request import AnswerAudio, errors_of_input, read_messages
 from .agent_tools import AgentTools
 from .items import to_messages
 from .response import ResponseObject
@@ -64,12 +64,11 @@ class ResponsesRequest:
         """
         while True:
             try:
-                return await self.generation.start(
-                    await self.prompt(close(items), services), echo=self.values["return_token_ids"]
-                )
+                with errors_of_input("input"):
+                    return await self.generation.start(
+                        await self.prompt(close(items), services), echo=self.values["return_token_ids"]
+                    )
             except BadRequest as error:
-                if error.param and error.param.startswith("messages"):
-                    error.param = "input"
                 shortens = self.values["truncation"] == "auto" and error.code == TOO_LONG
                 less = drop_oldest_turns(items) if shortens else items
                 if len(less) == len(items):

@@ -39,6 +39,7 @@ async def test_ids_and_log_probabilities_are_in_the_choices(make_app: MakeApp) -
     assert "timings" in body
 
 
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}]}
 WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),
@@ -47,6 +48,7 @@ WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
     ({"messages": [[{"role": "user", "content": 5}], *TWO]}, "messages[0][0].content"),
     ({"messages": [*TWO, [{"role": 5}]]}, "messages[2][0].role"),
     ({"messages": [TWO[0]] * 4}, "messages"),
+    ({"messages": [[IMAGE], TWO[0]]}, "messages"),
     ({"stream": True}, "stream"),
     ({"n": 2}, "n"),
     ({"use_beam_search": True, "n": 2}, "n"),

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from ....api.fields import Values
 from ....api.response import warning_headers
 from ....api.services import Services
-from ....errors import BadRequest, RequestError
+from ....errors import BadRequest
 from ....types import ChatPrompt, Json
 from ...chat.generation import BodyReader, GenerationBody, read_offer
+from ...chat.request import errors_of_input
 from .. import fields
 from .conversation import is_prefill, to_messages
 from .loaded_tools import LoadedTools
@@ -39,12 +40,8 @@ class MessageRequest:
 
         In a RequestError, a path in the messages of chat is replaced by "messages", as it is not the client's path.
         """
-        try:
+        with errors_of_input("messages"):
             return await work(self.prompt)
-        except RequestError as error:
-            if error.param and error.param.startswith("messages["):
-                error.param = "messages"
-            raise
 
 
 def parse_count(body: Json, services: Services) -> MessageRequest:

@@ -20,7 +20,7 @@ from ....models.generation import CompletedChoice, Generation, collect
 from ....types import ChatPrompt, Json, Request, Response
 from ...chat.generation import check_sequences
 from ...chat.logprobs import ID_BYTES, generated_size, prompt_logprobs, response_size
-from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat, read_messages
+from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, errors_of_input, parse_chat, read_messages
 from ...completions.several import GenerationGroup, start_prompts
 
 _OTHERWISE: dict[str, Json] = {
@@ -37,7 +37,8 @@ async def handle(request: Request, services: Services) -> Response:
     chat, prompts = await services.parse_body(request, parse_batch)
     parsed = chat.generation
     want_ids = chat.options.token_ids or parsed.logprobs.prompt is not None
-    generations = await start_prompts(parsed, prompts, echo=want_ids)
+    with errors_of_input("messages"):  # a path in the messages of one conversation does not say of which
+        generations = await start_prompts(parsed, prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
         size = response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)
