@@ -57,6 +57,11 @@ async def chat(app: App, form: str | None = "wav", **more: Any) -> Response:
     return await post(app, "/v1/chat/completions", {"model": "m", "messages": messages, **asked, **more})
 
 
+async def respond(app: App, form: str = "wav", **more: Any) -> Response:
+    asked: Any = {"modalities": ["text", "audio"], "audio": {"format": form}}
+    return await post(app, "/v1/responses", {"model": "m", "input": "hi", **asked, **more})
+
+
 async def refusal(response: Response) -> tuple[int, str, str]:
     error = (await whole(response))["error"]
     return response.status, error["message"], error["param"]
@@ -232,9 +237,12 @@ async def asked_twice(voice: FakeVoiceEngine) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_sentence_is_heard_while_the_text_goes_on_until_the_client_leaves(make_speaking: MakeSpeaking) -> None:
+@pytest.mark.parametrize(("send", "heard"), [(chat, b'"data"'), (respond, b"audio.delta")])
+async def test_a_sentence_is_heard_while_the_text_goes_on_until_the_client_leaves(
+    make_speaking: MakeSpeaking, send: Callable[..., Awaitable[Response]], heard: bytes
+) -> None:
     app, engine, voice = await make_speaking(say("The first sentence is here. ", "The second one", reason=None))
-    await asyncio.wait_for(read(await chat(app, "pcm16", stream=True), b'"data"'), 300)
+    await asyncio.wait_for(read(await send(app, "pcm16", stream=True), heard), 300)
     assert [text for text, _, _ in voice.asked] == SENTENCES[:1]
     assert len(engine.cancelled) == 1
     assert all(not model.in_flight for model in app.registry.models.values())
@@ -331,11 +339,6 @@ async def test_refusals_of_a_model_that_speaks_itself(
 # --- responses
 
 
-async def respond(app: App, form: str = "wav", **more: Any) -> Response:
-    asked: Any = {"modalities": ["text", "audio"], "audio": {"format": form}}
-    return await post(app, "/v1/responses", {"model": "m", "input": "hi", **asked, **more})
-
-
 async def test_a_response_has_audio_that_is_not_kept(make_speaking: MakeSpeaking) -> None:
     app, _, voice = await make_speaking()
     found = await whole(await respond(app))
@@ -388,11 +391,3 @@ async def test_responses_that_are_not_spoken(make_speaking: MakeSpeaking, more: 
     app, engine, _ = await make_speaking()
     assert (await refusal(await respond(app, **more)))[::2] == (400, param)
     assert engine.submitted == []
-
-
-async def test_a_client_of_a_response_that_leaves_stops_the_speech(make_speaking: MakeSpeaking) -> None:
-    app, engine, voice = await make_speaking(say("The first sentence is here. ", "The second one", reason=None))
-    await asyncio.wait_for(read(await respond(app, "pcm16", stream=True), b"audio.delta"), 300)
-    assert [text for text, _, _ in voice.asked] == SENTENCES[:1]
-    assert len(engine.cancelled) == 1
-    assert all(not model.in_flight for model in app.registry.models.values())

@@ -390,18 +390,15 @@ def test_a_client_that_takes_a_little_is_not_cut(loop: JumpLoop) -> None:
     assert body.closed == 1
 
 
-def test_a_large_whole_answer_that_nobody_takes_is_cut(loop: JumpLoop) -> None:
-    it = wire(loop, answering(ok(b"x" * 1_000_000)))
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [(ok(b"x" * 1_000_000), 41), (ok(), 30 + 40 + 1)],
+    ids=["large", "small, when idle"],
+)
+def test_a_whole_answer_that_nobody_takes_is_cut(loop: JumpLoop, answer: Response, seconds: float) -> None:
+    it = wire(loop, answering(answer))
     it.transport.room = 0
-    it.send(GET, 41)
-    assert it.transport.aborted
-    assert gone(it)
-
-
-def test_a_small_answer_that_nobody_takes_is_cut_after_the_idle_time(loop: JumpLoop) -> None:
-    it = wire(loop, answering(ok()))
-    it.transport.room = 0
-    it.send(GET, 30 + 40 + 1)
+    it.send(GET, seconds)
     assert it.transport.aborted
     assert gone(it)
 
