@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 UNSHOWN = frozenset(("cache_control", "caller", "citations", "fingerprint"))
-"""Members that no model is shown; nor are those whose names begin with ENCRYPTED."""
+"""The members that no model is shown. Those whose names begin with ENCRYPTED are not shown either."""
 ENCRYPTED = "encrypted_"
 MOST_SHOWN = 3
-"""Places that are named in a warning."""
+"""The most places that are named in a warning."""
 NO_RESULT = "The result of this call is not part of the conversation."
 
 

@@ -9,7 +9,9 @@ from ...models.text_model import TextModel
 from ...types import Json, SamplingParams, TokenLogprob
 
 MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
+"""The most log probabilities of a request's prompts and answers in a response, and in a stream."""
 ENTRY_BYTES = 64
+"""The approximate size of a log probability in JSON, in bytes."""
 ID_BYTES = 6
 """The approximate size of a token id in JSON, in bytes."""
 MANY = 1000

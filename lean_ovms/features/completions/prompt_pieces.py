@@ -11,15 +11,16 @@ from ...errors import BadRequest
 from ...types import TextPrompt, TokenPrompt
 
 Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
-"""Token ids of texts; whether the tokenizer adds special tokens."""
+"""The type of a function from texts, and whether the tokenizer adds special tokens, to the token ids of each text."""
 Pieces = list[str | list[int]]
-"""One prompt: texts, and ids between them."""
+"""The type of one prompt, which consists of texts and of token ids between them."""
 IN_OBJECT = "prompt_string"
+"""llama.cpp's key of the prompt in an object."""
 MAX_TEXTS = 2048
-"""Most texts of one mixed prompt."""
+"""The most texts in one mixed prompt."""
 _PIECE = any_of(STRING, TOKENS["items"])
 MIXED = any_of(STRING, array(_PIECE))
-"""JSON Schema of one prompt, which may be empty."""
+"""The JSON Schema of one prompt, which may be empty."""
 _ONE = any_of(SOME_TEXT, array(_PIECE, 1))
 SEVERAL = any_of(
     SOME_TEXT,

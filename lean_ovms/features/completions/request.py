@@ -48,7 +48,7 @@ _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
 ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING))
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 MAX_ECHOED = 8 << 20
-"""Bytes of the prompts in a response: writing them is one call, 1 ms for each MB."""
+"""The most bytes of prompts in a response, since they are written in one call, which takes 1 ms for each MB."""
 
 
 @dataclass(slots=True, kw_only=True)

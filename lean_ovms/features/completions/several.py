@@ -21,10 +21,11 @@ from ..chat.generation import GenerationBody
 MOST_BYTES = 4
 """The most UTF-8 bytes of one character, and so the most tokens that it can become."""
 MESSAGE_BYTES = 256
-"""Bytes allowed for the text that a chat template writes around one message."""
+"""The bytes that are allowed for the text that a chat template writes around one message."""
 P = TypeVar("P", bound=Prompt)
 STARTING, STARTING_SIZE = 32, 1 << 18
-"""Prompts of one request that wait for the engine, which takes 32 in a step, and their characters or ids."""
+"""The most prompts of one request that wait for the engine at a time, of which a step starts 32, and the most
+characters or token ids in these."""
 
 
 async def start_all(

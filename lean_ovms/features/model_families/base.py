@@ -26,7 +26,7 @@ _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 FENCE = "```"
 """The beginning and end of a code block in Markdown."""
 _QUOTES = ("`", '"', "'")
-"""Quotes. One before a reasoning tag shows that the text is about the tag."""
+"""The quotes that show, before a reasoning tag, that the text is about the tag."""
 
 _ALPHABET = string.ascii_letters + string.digits
 

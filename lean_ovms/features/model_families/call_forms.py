@@ -37,6 +37,7 @@ def arguments_after(head: str, tail: str = "", style: str = "json") -> CallWrite
 
 
 def python_call(tool: Tool) -> Json:
+    """Returns the format of a call in Python. Raises CannotEnforce if a name is no identifier of Python."""
     for name in _properties(tool):
         if not IDENTIFIER.fullmatch(name):
             raise CannotEnforce(f"an argument called {name!r}")
@@ -75,6 +76,7 @@ def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
 
 
 def function_name(tool: Tool, allowed: re.Pattern[str] = _SIMPLE_NAME) -> str:
+    """Returns the name of a tool. Raises CannotEnforce if it does not match `allowed`."""
     if not allowed.fullmatch(tool.name):
         raise CannotEnforce(f"a function called {tool.name!r}")
     return tool.name

@@ -13,7 +13,7 @@ MIXED = "$text"
 """The member for text that is mixed with elements."""
 
 _MOST = 64
-"""Alternatives of a schema that are looked at."""
+"""The most alternatives of a schema that are examined."""
 _INTEGER = re.compile(r"(-?)0+(?=\d)(\d+)")
 
 

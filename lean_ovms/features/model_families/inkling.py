@@ -18,7 +18,7 @@ TEXT, CALL, THINK = "<|content_text|>", "<|content_invoke_tool_json|>", "<|conte
 STOP = "<|content_model_end_sampling|>"
 _NOISE = (MESSAGE, END, TEXT, STOP, "<|content_invoke_tool_text|>", "<|content_tool_error|>")
 MAX_NAMES = 64
-"""Most tools whose name is recognised before their block."""
+"""The most tools whose name is recognised before their block."""
 
 
 class InklingCalls(JsonCalls):

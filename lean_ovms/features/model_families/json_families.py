@@ -77,14 +77,14 @@ JAMBA = ModelFamily(
         one=in_json(), before="<tool_calls>[\n    ", between=",\n    ", after="\n]</tool_calls>", trigger="<tool_calls>"
     ),
 )
-# Llama 3: objects with ; between them after the tag, or as the whole answer. Code after the tag is text.
+# Llama 3: objects with ; between them, or a list, after the tag or as the whole answer. Code after the tag is text.
 LLAMA3 = ModelFamily(
     tools=JsonCalls.variant(
         tags=("<|python_tag|>",),
         noise=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
         keep_special_tokens=True,
         at_start=True,
-        start_brackets="{",
+        start_brackets="[{",
     ),
     form=CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "'),
 )

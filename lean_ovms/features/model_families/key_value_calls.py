@@ -64,3 +64,6 @@ class KeyValueOrJson(EnclosedJson):
         if tag != self.tags[-1] and (yield from self.scanner.space()) not in ("{", "["):
             return (yield from self._elements.call())
         return (yield from super().read(tag))
+
+    def call_follows(self) -> Steps[bool]:
+        return (yield from self._elements.call_follows())

@@ -16,7 +16,7 @@ from .scanner import Scanner, Sink, Steps
 
 MAX_DEPTH = 256
 AHEAD = 96
-"""Most characters looked at after a quote to tell whether it ends the string."""
+"""The most characters after a quote that are read to decide whether it ends the string."""
 
 _IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "'\""}
 _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")

@@ -24,7 +24,7 @@ CALLS, CALLS_END = "<atem:function_calls>", "</atem:function_calls>"
 _HEADER = Tags([START, MESSAGE, *ENDS])
 _BODY = Tags([START, *ENDS])
 MAX_HEADERS = 64
-"""Most tools whose header is recognised in the middle of a text, where the model forgot <|start|>assistant."""
+"""The most tools whose header is recognised in the middle of a text, where the model forgot <|start|>assistant."""
 
 _NAME = re.compile(r"[\w.\-]+")
 _RECIPIENT = re.compile(r"(?:to=[\w.\-]+)?")

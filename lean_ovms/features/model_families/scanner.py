@@ -15,10 +15,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""A read in progress: yields when it needs more text, returns a T."""
+"""The type of a read in progress, which yields whenever it needs more text, and returns a T."""
 
 Sink = Callable[[str], object]
-"""Takes text as it is read."""
+"""The type of a function that takes text as it is read."""
 
 
 def ignore(piece: str) -> None:
@@ -32,7 +32,7 @@ _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 MAX_NAME = 256
-"""Most characters of a name or a header; a longer one is no markup, and is not held back."""
+"""The most characters of a name or a header. A longer one is no markup, and is not held back."""
 
 _CLOSER = {"{": "}", "[": "]"}
 _IN_STRAY = ('"', '\\"', "\\\\")

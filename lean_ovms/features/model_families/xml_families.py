@@ -8,10 +8,23 @@ from ...grammar.call_syntax import CallForm, ReasoningForm
 from .base import ModelFamily, Syntax
 from .call_forms import xml_call
 from .json_calls import JsonCalls
-from .key_value_calls import KeyValueCalls
+from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .scanner import Steps
 from .think_tags import ThinkTags
 from .xml_calls import XmlCalls
+
+
+class ElementsOrJson(XmlCalls):
+    """Reads calls in elements, or as JSON objects between the same tags."""
+
+    def prepare(self) -> None:
+        self._objects = JsonCalls(self.out)
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == self.tags[0] and (yield from self.scanner.space()) == "{":
+            self._open = yield from self._objects.calls()
+            return self._open
+        return (yield from super().read(tag))
 
 
 class InvokeCalls(XmlCalls):
@@ -37,21 +50,14 @@ def _invoke_form(begin: str, end: str) -> CallForm:
     )
 
 
-class DotsCalls(InvokeCalls):
-    """Reads calls in elements, or as JSON objects between the same tags."""
-
-    def prepare(self) -> None:
-        self._objects = JsonCalls(self.out)
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == self.tags[0] and (yield from self.scanner.space()) == "{":
-            self._open = yield from self._objects.calls()
-            return self._open
-        return (yield from super().read(tag))
+class DotsCalls(ElementsOrJson, InvokeCalls):
+    """Reads calls in invoke elements, or as JSON objects."""
 
 
-class FunctionCalls(XmlCalls):
+class FunctionCalls(ElementsOrJson):
     """Reads <function=NAME><parameter=KEY>value</parameter>…</function>, between optional tags of the family.
+
+    JSON objects may be between the tags instead, as Hermes' models write them.
 
     The end of a parameter may be missing before a tag on the next line.
     """
@@ -100,13 +106,17 @@ DOTS = ModelFamily(
 )
 # GLM-4.5 and later.
 GLM4_MOE = ModelFamily(
-    tools=KeyValueCalls.variant(
-        tags=("<tool_call>",),
+    tools=KeyValueOrJson.variant(
+        tags=("<tool_call>", "</tool_call>"),
         noise=("<|observation|>", "<|user|>", "<|endoftext|>"),
         keep_special_tokens=True,
-        keys={"<arg_key>": "</arg_key>"},
-        value_end="</arg_value>",
-        ends=("</tool_call>",),
+        elements=KeyValueCalls.variant(
+            tags=("<tool_call>",),
+            noise=("<|observation|>", "<|user|>", "<|endoftext|>"),
+            keys={"<arg_key>": "</arg_key>"},
+            value_end="</arg_value>",
+            ends=("</tool_call>",),
+        ),
     ),
     form=CallForm(
         one=xml_call("<tool_call>NAME\n", "</tool_call>", "<arg_key>KEY</arg_key>\n<arg_value>", "</arg_value>\n"),

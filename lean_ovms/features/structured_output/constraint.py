@@ -23,9 +23,9 @@ from .schemas import ANY_OBJECT
 
 MAX_DEPTH = 32
 BLANKS = formats.regex("[ \\n]{0,4}")
-"""Blanks that models write between their reasoning and a call. Before content they would be a part of it."""
+"""The blanks that models write between their reasoning and a call. Before content they would be a part of it."""
 MAX_CALLS = 32
-"""Most calls in one answer: a small model may not stop by itself."""
+"""The most calls in one answer, since a small model may not stop by itself."""
 OTHER_TEXT = formats.sequence(formats.regex("[^< \\n]"), formats.ANY_TEXT)
 """Text after required calls, which ends the answer (chat.tools.LimitedCalls)."""
 _NESTED = ("elements", "content", "tags")

@@ -21,7 +21,7 @@ from .feature import NOT_IMPOSED, StructuredOutputOptions
 log = logging.getLogger(__name__)
 
 INLINE_SCHEMAS = 2048
-"""Bytes of schemas whose grammar is built on the event loop; 64 KiB take 90 ms."""
+"""The most bytes of schemas whose grammar is built on the event loop. With 64 KiB it takes 90 ms."""
 MAX_SCHEMAS = 8
 """The limit of the schemas of all tools and the format together, in multiples of the largest grammar."""
 

@@ -19,7 +19,7 @@ ANY_OBJECT: Json = {"type": "object", "additionalProperties": True}
 """The schema of an object with any members."""
 TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 MAX_NODES = 20_000
-"""Schemas within a schema, those of references that are written out counted each time."""
+"""The most schemas within a schema, where the target of a reference counts each time that it is written out."""
 MAX_DEPTH = 64
 _JOINED = ("allOf", "anyOf", "oneOf")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")

@@ -14,7 +14,7 @@ from ...types import SCHEMA_MAPS, Json
 from .schemas import MAX_NODES, TYPES
 
 MAX_ROUNDS = 50
-"""Rounds in which schemas with a value are found. After these the others are taken to have one."""
+"""The most rounds in which schemas with a value are searched. After these, all others are taken to have one."""
 _SCHEMAS = (
     *("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "contains", "not"),
     *("if", "then", "else"),

@@ -27,7 +27,7 @@ MAX_VALUE = 1 << 20
 """The most bytes of a part that is not a file."""
 MAX_NAME = 200
 PIECE = 1 << 18
-"""The bytes of a stored body that are read at once. A MB needs new pages each time, which costs more."""
+"""The bytes of a stored body that are read at once. Pieces of 1 MB need new memory pages each time, and cost more."""
 _MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
 
 

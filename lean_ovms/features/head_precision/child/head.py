@@ -31,7 +31,7 @@ With 32 a token takes OpenVINO (2026.4) a sixth longer than with 64.
 SHRUNK = {4: (1, 0.93, 0.87), 8: (1,)}
 """The fractions of a group's range that are tried, by bits. Clipping an outlier makes the others more exact."""
 PIECE = 1 << 20
-"""Elements that are computed at once."""
+"""The most elements of the matrix that are quantized at once."""
 ARITHMETIC = {"Multiply": np.multiply, "Subtract": np.subtract, "Add": np.add}
 """The operations with which files write weights of few bits."""
 

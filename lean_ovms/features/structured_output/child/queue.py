@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 INLINE_BYTES = 4096
 """The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
 GROWTH = 8
-"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
+"""The limit of a grammar's bytes, as a multiple of the limit of a schema's, which the front end has checked."""
 MOST = 32
-"""Grammars that wait to be compiled, and half of them of one client; more are a 429."""
+"""The most grammars that wait to be compiled, at most half of which may be one client's. More are status 429."""
 RESULTS, RESULT_BYTES = 512, 8 << 20
-"""Results of checks that are remembered, and the bytes of their grammars."""
+"""The most results of checks that are remembered, and the most characters of their grammars."""
 IDLE_S = 120.0
-"""Time without a new grammar, until the checker's process is stopped."""
+"""The seconds without a new grammar after which the checker's process is stopped."""
 RETRY_AFTER_S = 2
-"""Seconds after which a client may try again whose new grammars fill its part of the queue."""
+"""The seconds after which a client should try again if the queue has no place for its grammar."""
 MIN_BYTES = 256 << 10
-"""The least bytes that a compiled grammar counts as, which an ordinary schema takes at 131k tokens."""
+"""The bytes that a compiled grammar counts at least: those of an ordinary schema with 131k tokens."""
 
 
 class Compiler(Protocol):

@@ -35,10 +35,10 @@ REFERENCE_TOKENS = 6
 FACTOR = 8
 """The most time of a mask, as a multiple of a mask of the reference. 100 optional properties need up to 6."""
 LEAST_S = 0.025
-"""A mask may always take this long."""
+"""The seconds that a mask may take on any machine."""
 TEXTS, TOKENS = 3, 40
 TOTAL_S = 0.5
-"""CPU time after which no further token is tried; a text has at least LEAST_TOKENS."""
+"""The CPU seconds after which no further token is tried, once a text has LEAST_TOKENS."""
 LEAST_TOKENS = 4
 ALLOWED_SLOW = 1
 """The number of slower masks that are attributed to the machine, unless one takes several times as long."""
