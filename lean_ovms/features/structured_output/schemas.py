@@ -3,7 +3,8 @@
 An object that declares properties has no others unless `additionalProperties` allows them, as in OVMS and in OpenAI's
 strict mode. By JSON Schema's default it may have others, so `additionalProperties: false` is added. Objects that are
 combined (allOf, $ref or anyOf next to properties) are closed as a whole: each part gets the names of the others.
-Patterns that no grammar can enforce (look-around, back references) are left out and reported.
+What no grammar can enforce is left out and reported: patterns with look-around or back references, and upper bounds of
+more than MAX_COUNT, which answers do not reach.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 MAX_NODES = 20_000
 """The most schemas within a schema, where the target of a reference counts each time that it is written out."""
 MAX_DEPTH = 64
+MAX_COUNT = 10_000
+"""The most that minLength and similar keywords may be: masks of longer repetitions are slow."""
 _JOINED = ("allOf", "anyOf", "oneOf")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_UPPER = ("maxLength", "maxItems", "maxProperties")
 _DEFINITIONS = ("$defs", "definitions")
 _NOT_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 
@@ -70,7 +74,7 @@ class _Writer:
         return done
 
     def _written(self, schema: Json, others: frozenset[str], opened: tuple[str, ...]) -> Schema:
-        done = self._without_patterns(schema)
+        done = self._enforceable(schema)
         joined = "allOf" in schema or "properties" in schema or bool(others)
         names = others | self._names(schema) if joined else others
         for key in _JOINED:
@@ -143,8 +147,13 @@ class _Writer:
         except GrammarInvalid:
             return schema
 
-    def _without_patterns(self, schema: Json) -> Json:
+    def _enforceable(self, schema: Json) -> Json:
+        """Returns a copy of a schema without the patterns and upper bounds that no grammar can enforce."""
         done = dict(schema)
+        for key in _UPPER:
+            if schema.get(key, 0) > MAX_COUNT:
+                self.dropped.add(f"{key} of more than {MAX_COUNT}")
+                del done[key]
         if isinstance(pattern := schema.get("pattern"), str) and _NOT_REGULAR.search(pattern):
             self.dropped.add("pattern")
             del done["pattern"]

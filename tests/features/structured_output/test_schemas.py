@@ -76,12 +76,17 @@ def test_a_recursive_schema_stays_recursive() -> None:
         ({"properties": {"x": {"pattern": "(a)\\1"}}}, ["pattern"]),
         ({"patternProperties": {"^(?!x)": {}, "^a": {}}}, ["patternProperties"]),
         ({"pattern": "^[a-z]+$"}, []),
+        ({"type": "string", "maxLength": 524288, "minLength": 3}, ["maxLength of more than 10000"]),
+        ({"items": {"maxProperties": 10001}, "maxItems": 10**30},
+         ["maxItems of more than 10000", "maxProperties of more than 10000"]),
+        ({"maxLength": 10000, "maxItems": 10000, "maxProperties": 10000}, []),
     ],
-)
+)  # fmt: skip
 def test_what_no_grammar_can_impose_is_left_out_and_told(schema: Any, dropped: list[str]) -> None:
     done, found = closed(schema)
     assert found == dropped
     assert not dropped or "(?" not in str(done)
+    assert ("max" in str(done)) == (not dropped and "max" in str(schema))
 
 
 WRONG: list[Any] = [

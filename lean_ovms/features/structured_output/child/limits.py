@@ -15,6 +15,7 @@ import orjson
 
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import SCHEMA_MAPS
+from ..schemas import MAX_COUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class GrammarBounds:
     """The sum of the counted repetitions in an expression; a nested one is multiplied by those around it."""
     overlap: int = 128
     """The number of places at which one counted repetition in an expression can begin."""
-    count: int = 10_000
+    count: int = MAX_COUNT
     """The value of minLength and similar keywords."""
     properties: int = 500
     """The number of properties in one schema."""
