@@ -112,12 +112,6 @@ def kind_of(config: Config) -> type[ApiKeys]:
     return found or ApiKeys
 
 
-def without_keys(config: Config) -> Config:
-    """Returns a copy of these options without API keys."""
-    row = config.composition.parts.get(API_KEYS)
-    return config.replace(api_key="", **dict.fromkeys(row.options if row is not None else (), ""))
-
-
 def digest_of(secret: str) -> bytes:
     """Returns the SHA-256 hash of a key. The text of a header stands for its bytes, which are hashed."""
     return hashlib.sha256(secret.encode()).digest()

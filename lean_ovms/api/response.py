@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -14,7 +13,7 @@ import orjson
 from ..errors import BadRequest
 from ..observability.logging import safe
 from ..types import ByteStream, Json, Response, Usage
-from ..types.push import Sink, StreamIterator
+from ..types.push import Sink
 from ..util import chunked_json
 from ..util.concurrency import Offload
 from .fields import Values
@@ -80,8 +79,9 @@ async def whole_body(response: Response) -> bytes:
     try:
         if isinstance(response.body, bytes):
             return response.body
-        async with aclosing(StreamIterator(response.body)) as pieces:
-            return b"".join([piece async for piece in pieces])
+        pieces: list[bytes] = []
+        await response.body.push_to(Sink(pieces.append))
+        return b"".join(pieces)
     finally:
         await response.aclose()
 

@@ -113,10 +113,6 @@ def read_or_none(path: Path) -> Any:
         return None
 
 
-NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
-"""A network, and as many bytes of it as have the layers of its inputs."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     """The contents of the files in a model directory that reveal the model's task."""
@@ -150,11 +146,3 @@ class ModelFiles:
     def json(self, name: str) -> dict[str, Any]:
         """Returns the object in a JSON file; {} if the file is missing or not valid."""
         return read_object(self.path / name)
-
-    def network_head(self) -> bytes:
-        """Returns the beginning of the network's XML file; empty if there is none."""
-        try:
-            with open(self.path / NETWORK, "rb") as file:
-                return file.read(NETWORK_HEAD)
-        except OSError:
-            return b""

@@ -13,11 +13,11 @@ from typing import BinaryIO
 import orjson
 
 from ...api.app import App
-from ...api.keys import without_keys
 from ...cli.arguments import own, parse
 from ...cli.commands import CommandParser, parser
 from ...config import Config
 from ...errors import BadRequest, CommandFailed, ExitStatus, StartError, counted
+from ...manifest import API_KEYS
 from ...observability import logging as log
 from ...server.opened import opened
 from ...types import Json
@@ -36,7 +36,7 @@ NO_EFFECT = ("response_role", "output_tmp_dir")
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs the command, and returns its exit status. Raises StartError or CommandFailed."""
     files, words, options = own(_arguments(), argv)
-    config = without_keys(parse(["serve", *words, *options], environ)).replace(access_log=False)
+    config = _without_keys(parse(["serve", *words, *options], environ)).replace(access_log=False)
     if os.path.realpath(files.input_file) == os.path.realpath(files.output_file):
         raise StartError("the output file must not be the input file")
     log.setup(config.log_level, config.log_format, config.log_path)
@@ -92,3 +92,9 @@ async def _outcome(app: App, raw: bytes) -> tuple[Json, bool]:
         return await answer(app.handle, read_line(raw, URLS), CLIENT, app.config.composition.error_forms)
     except BadRequest as error:
         return row(None, error={"code": error.code, "message": error.message}), True
+
+
+def _without_keys(config: Config) -> Config:
+    """Returns a copy of these options without API keys."""
+    row = config.composition.parts.get(API_KEYS)
+    return config.replace(api_key="", **dict.fromkeys(row.options if row is not None else (), ""))

@@ -138,11 +138,19 @@ def _embeds(files: ModelFiles) -> bool:
     )
 
 
+NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
+"""A network, and as many bytes of it as have the layers of its inputs."""
+
+
 def _is_headless(files: ModelFiles) -> bool:
     """Returns whether a possible generator was exported as an encoder: its network has no input beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
-    head = files.network_head()
+    try:
+        with open(files.path / NETWORK, "rb") as file:
+            head = file.read(NETWORK_HEAD)
+    except OSError:
+        return False
     return b'"input_ids"' in head and b'"beam_idx"' not in head
 
 

@@ -39,16 +39,10 @@ _HEADER_LINES = re.compile(r"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+: [^\x00-\x08\n-\x1f\
 _FRAMING = re.compile(rf"^(?:{'|'.join(sorted(FRAMING_HEADERS))}): ", re.IGNORECASE | re.MULTILINE)
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 @lru_cache(1)
 def date_line(seconds: int) -> str:
-    """Returns the header line that gives a response's Unix time (RFC 9110 6.6.1), whatever the program's locale is."""
-    at = time.gmtime(seconds)
-    day = f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {at.tm_year}"
-    return f"Date: {day} {at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02} GMT\r\n"
+    """Returns the header line with a response's Unix time (RFC 9110 6.6.1), in English, as Python sets no locale."""
+    return time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(seconds))
 
 
 def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -> bytes:
