@@ -28,6 +28,8 @@ class KeyValueCalls(XmlCalls):
             return True
         name = yield from self.scanner.word(_NAME)
         yield from self.scanner.space()
+        if name in self.out.parameters and (yield from self.scanner.literal(self.ends[0])):
+            return True  # a call without arguments
         return bool(name) and (yield from self.scanner.literal(next(iter(self.keys))))
 
     def name(self, after: str) -> Steps[str]:

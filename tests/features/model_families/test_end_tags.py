@@ -153,3 +153,17 @@ def test_a_value_without_its_begin_is_read(family: str) -> None:
     begin = reader.value_end.replace("</", "<")
     text = written(family, "how many days", "x < y").replace(begin, "")
     assert [json.loads(given) for _, given in read(family, text).calls] == [{"a": "how many days", "b": "x < y"}]
+
+
+@pytest.mark.parametrize("family", ["hermes3", "qwen3coder", "glm4_moe"])
+def test_a_call_in_reasoning_that_has_no_end_is_a_call_in_each_form_that_the_family_reads(family: str) -> None:
+    forms = ['<tool_call>\n{"name": "w", "arguments": {}}\n</tool_call>']
+    if family == "glm4_moe":
+        forms += ["<tool_call>w\n</tool_call>", "<tool_call>w</tool_call>"]
+    for form in forms:
+        parser = registry().make(family, "qwen3", tools=[TOOL], prompt_tail="<think>\n")
+        answer = parse(parser, list(f"Hm {form}"))
+        assert (answer.reasoning, answer.content, answer.calls) == ("Hm ", "", [["w", "{}"]]), form
+    parser = registry().make(family, "qwen3", tools=[TOOL], prompt_tail="<think>\n")
+    text = "Between <tool_call>a</tool_call> stands a call."
+    assert parse(parser, [text]).reasoning == text
