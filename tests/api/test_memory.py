@@ -49,6 +49,18 @@ async def test_a_large_body_counts_until_its_response_is_closed(make_app: MakeAp
     assert (app.services.bodies.used, app.services.bodies.waiting) == (0, 0)
 
 
+async def test_t37_the_large_bodies_of_one_client_leave_room_for_those_of_others(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("a"), max_body_memory_mb=1, trusted_proxies="all")
+    first = await post(app, CHAT, large(300_000), x_forwarded_for="10.0.0.1")
+    second = asyncio.ensure_future(post(app, CHAT, large(100_000), x_forwarded_for="10.0.0.1"))
+    await turns(app)
+    assert not second.done()
+    assert (await whole(await post(app, CHAT, large(200_000), x_forwarded_for="10.0.0.2")))["object"]
+    await first.aclose()
+    await (await second).aclose()
+    assert (app.services.bodies.used, app.services.bodies.waiting) == (0, 0)
+
+
 async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: MakeApp) -> None:
     app, _ = await make_app(say("a"), max_body_memory_mb=1)
     first = await post(app, CHAT, large())
