@@ -342,63 +342,6 @@ def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_
         assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:3].tolist()
 
 
-def test_whoever_is_least_important_gives_way():
-    made = engine(blocks=14)
-    asked = Params(max_tokens=20)
-    high, low = made.add(prompt(8, 1), replace(asked, priority=-1)), made.add(prompt(8, 2), asked)
-    middle = made.add(prompt(8, 3), asked)
-    ends = []
-    while made.busy():
-        made.step()
-        ends += [r for r in (high, low, middle) if r.status == "finished" and r not in ends]
-    assert ends == [high, low, middle]
-    assert made.scheduler.preemptions
-
-
-@pytest.mark.parametrize("clients", ["aa", "ab"])
-@pytest.mark.parametrize(
-    ("blocks", "lengths", "beams"), [(10, (9, 9), (3, 2)), (12, (17, 5), (3, 2)), (8, (9, 17), (3, 1))]
-)
-def test_searches_that_do_not_fit_together_end_as_each_does_alone(blocks, lengths, beams, clients):
-    """A search that is preempted begins again, so two that preempt each other would never end."""
-    asked = [Params(max_tokens=12, beams=width, client=name) for width, name in zip(beams, clients, strict=True)]
-    pairs = [(prompt(length, length + width), one) for length, width, one in zip(lengths, beams, asked, strict=True)]
-    made = engine(blocks)
-    together = [made.add(*pair) for pair in pairs]
-    run(made, *together)
-    for pair, request in zip(pairs, together, strict=True):
-        by_itself = engine(blocks)
-        single = by_itself.add(*pair)
-        run(by_itself, single)
-        assert request.status == single.status
-
-
-@pytest.mark.parametrize("across", [False, True])
-def test_priorities_across_clients_decide_who_gives_way_and_without_them_the_blocks(across):
-    made = engine(blocks=12, priority_across_clients=across, clock=lambda: 0.0)
-    asked = Params(max_tokens=20, priority=-1, client="urgent")
-    urgent = [made.add(prompt(8, seed), asked) for seed in range(2)]
-    other = made.add(prompt(8, 3), Params(max_tokens=20, client="other"))
-    preempted = []
-    while made.busy():
-        made.step()
-        preempted += [one for one in (*urgent, other) if one.sequences[0].preempted and one not in preempted]
-    assert preempted[0] is (other if across else urgent[1])
-
-
-def test_whoever_needs_more_than_the_cache_is_lost_alone():
-    made = engine(blocks=10)
-    fits, prompt_too_long, grows = (
-        made.add(prompt(8), Params(max_tokens=10)),
-        made.add(prompt(41, 1), Params()),
-        made.add(prompt(30, 2), Params(max_tokens=50)),
-    )
-    texts = run(made, fits, prompt_too_long, grows)
-    assert [r.status for r in (fits, prompt_too_long, grows)] == ["finished", "lost", "lost"]
-    assert texts[0] == alone(prompt(8), Params(max_tokens=10))
-    assert texts[2] == alone(prompt(30, 2), Params(max_tokens=11))
-
-
 def test_a_request_that_cannot_be_computed_fails_alone():
     made = engine()
     bad = made.add(prompt(8), Params(max_tokens=10, allowed_token_ids=(3,), bad_words=((3,),)))
