@@ -14,7 +14,7 @@ MIXED = "$text"
 
 _MOST = 64
 """The most alternatives of a schema that are examined."""
-_INTEGER = re.compile(r"(-?)0+(?=\d)(\d+)")
+_INTEGER = re.compile(r"(-?)0+([1-9]\d*|0)")
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ RESPONSE, RESPONSE_END = _begin("response"), _end("response")
 MESSAGE_END = _end("message")
 _NOISE = (CALLS, CALLS_END, RESPONSE, RESPONSE_END, MESSAGE_END, "<|end_of_msg|>")
 _SEP = Tags(["<|sep|>", "<|open|>", "<|close|>"])
-_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+_ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
 
 
 def _attributes(text: str) -> dict[str, str]:

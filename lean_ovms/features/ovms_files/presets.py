@@ -26,7 +26,7 @@ EVERY = "*"
 """The name of the section with the options of all models."""
 WITHOUT_EFFECT = ("load-on-startup", "stop-timeout", "dedup-cache-models")
 """The keys that llama.cpp has in these files only: when its router loads, stops and lists a model."""
-_HEADER = re.compile(r"\[\s*([^\]]+?)\s*\]\s*(?:[;#].*)?")
+_HEADER = re.compile(r"\[([^\]]+)\]\s*(?:[;#].*)?")
 _ENTRY = re.compile(r"([A-Za-z_][\w.-]*)\s*=\s*(.*?)\s*(?:\s[;#].*)?")
 
 Section = dict[str, str]
@@ -55,7 +55,7 @@ def _sections(path: Path, text: str) -> dict[str, Section]:
         if not line or line[0] in ";#":
             continue
         if header := _HEADER.fullmatch(line):
-            section = found[header[1]] = {}
+            section = found[header[1].strip()] = {}
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:

@@ -18,7 +18,7 @@ from ...types.audio import SpeakParams, VoiceInfo
 from ..media_files.audio_models import Speaker
 from .records import Speak
 
-SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
+SENTENCE = re.compile(r"(?<![.!?…;:])[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
 """Matches a possible end of a sentence."""
 ABBREVIATION = re.compile(
     r"""(?:^|[\s("'“‘\[-])(?:
@@ -29,7 +29,7 @@ ABBREVIATION = re.compile(
 """Matches words before a full stop that does not end a sentence: titles, months, initials."""
 ABBREVIATED = 12
 """The most characters of such a word together with what precedes it."""
-CLAUSE = re.compile(r"[,、，)–—-]+(?=\s|$)|[、，]+")
+CLAUSE = re.compile(r"(?<![,、，)–—-])[,、，)–—-]+(?=\s|$)|[、，]+")
 SPACE = re.compile(r"\s+")
 SHORT = 24
 """The number of characters below which a piece is joined with the next sentence, such as "1." or "Oh!"."""

@@ -38,8 +38,8 @@ _SIMPLE_HEAD = re.compile(
     r"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)+)\r\n"
 )
 """Matches a head that can be read in one way only, without backtracking: no class contains the next one's start."""
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[\t -~\x80-\xff]*)?[ \t]*\r\n")
-"""Matches the line before the data of a chunk (RFC 9112 7.1), whose extensions are ignored."""
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[\t -~\x80-\xff]*|[ \t]*)\r\n")
+"""Matches the line before the data of a chunk (RFC 9112 7.1), whose extensions are ignored, without backtracking."""
 _TRAILERS = re.compile(rb"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)*\r\n")
 _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
