@@ -44,7 +44,7 @@ class StatefulHandle:
     request: PipelineRequest
     """The request."""
     config: Any
-    """Its GenerationConfig."""
+    """The GenerationConfig of the request."""
     outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
     """The outputs of steps that have not been read, the oldest first."""
     new_tokens: list[int] = field(default_factory=list)
