@@ -26,6 +26,7 @@ from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallD
 from lean_ovms.util.spool import Spool
 from tests.forms import encoded
 from tests.recordings import wav
+from tests.transports.http11.fakes import undated
 
 CORPUS = Path(__file__).parent / "corpus"
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
@@ -56,7 +57,7 @@ def _served(pieces: list[bytes]) -> tuple[list[Request], list[bytes], Phase]:
 def served(
     pieces: list[bytes], config: Config, answer: Callable[[], Response] = lambda: Response(204)
 ) -> tuple[list[Request], list[bytes], Phase]:
-    """Returns every request (answered at once), every refusal, and the final state of the session of these bytes."""
+    """Returns every request (answered at once), every refusal without its date, and the final state of the session."""
     session = ServerProtocol(config)
     requests: list[Request] = []
     refusals: list[bytes] = []
@@ -64,7 +65,7 @@ def served(
         session.feed(piece)
         while True:
             request = session.next_request()
-            if refusal := session.take_outgoing().replace(CONTINUE, b""):
+            if refusal := undated(session.take_outgoing()).replace(CONTINUE, b""):
                 refusals.append(refusal)
             if request is not None:
                 requests.append(request)
