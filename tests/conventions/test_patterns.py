@@ -9,6 +9,7 @@ from lean_ovms.api import queries
 from lean_ovms.features.model_families import elements, kimi_k3
 from lean_ovms.features.responses import tool_grammar
 from lean_ovms.features.voice import model as voice
+from lean_ovms.text.template import sandbox
 from lean_ovms.transports.http11 import request_parser
 
 LENGTH = 40_000
@@ -28,6 +29,7 @@ MOST_S = 1.0
         pytest.param(elements._INTEGER, "fullmatch", "-", "0", "x", id="integer in an element"),
         pytest.param(kimi_k3._ATTRIBUTE, "findall", "", "a", " ", id="attribute of a call"),
         pytest.param(voice.SENTENCE, "findall", "", "!", "x", id="end of a sentence"),
+        pytest.param(sandbox._WIDE, "search", "", "{", " ", id="braces in a format"),
         pytest.param(voice.CLAUSE, "findall", "", ",", "x", id="end of a clause"),
     ],
 )

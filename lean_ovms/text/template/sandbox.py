@@ -267,7 +267,7 @@ def check_method(method: Any, args: tuple[Any, ...]) -> None:
         _check_size(_joined_size(text, args[0]))
 
 
-_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^{}]*\d{5}|\{[^{}]+\{")
 """Matches a format with a width of five digits or an argument for it: %99999d, %*d, {:99999}, {:{width}}."""
 
 

@@ -39,10 +39,15 @@ _HEADER_LINES = re.compile(r"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+: [^\x00-\x08\n-\x1f\
 _FRAMING = re.compile(rf"^(?:{'|'.join(sorted(FRAMING_HEADERS))}): ", re.IGNORECASE | re.MULTILINE)
 
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
 @lru_cache(1)
 def date_line(seconds: int) -> str:
-    """Returns the header line with a response's Unix time (RFC 9110 6.6.1), in English, as Python sets no locale."""
-    return time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(seconds))
+    """Returns the header Date of a response for a Unix time (RFC 9110 6.6.1), in English whatever the locale is."""
+    at = time.gmtime(seconds)
+    return f"Date: {_DAYS[at.tm_wday]}, {time.strftime(f'%d {_MONTHS[at.tm_mon - 1]} %Y %H:%M:%S', at)} GMT\r\n"
 
 
 def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -> bytes:
