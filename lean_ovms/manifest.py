@@ -357,6 +357,8 @@ class BodyRow(Row):
     a field imports it."""
     everywhere: bool = False
     """Whether every endpoint that generates text takes them, and not only OpenAI's."""
+    defaults: str = ""
+    """A function as "module:function" that applies a model's defaults for the fields (`ReadableBody.adjust`), or ""."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from ..api.keys import kind_of
 from ..config import Config, listed
 from ..config.options import PRESENT_DIRECTORY, read_object
 from ..errors import BadRequest, WrongOptions
+from ..manifest import named
 
 
 def checked(config: Config) -> Config:
@@ -20,18 +21,20 @@ def checked(config: Config) -> Config:
         path = config.value(row.name) if row.metadata["path"] == PRESENT_DIRECTORY else ""
         if path and not os.path.isdir(path):  # Path.is_dir() raises where a directory above it cannot be read
             raise WrongOptions(f"--{row.name} {path}: no such directory")
-    _check_defaults(config.override_generation_config)
+    _check_defaults(config)
     return config.replace(api_key=kind_of(config).own_key(config))
 
 
-def _check_defaults(text: str) -> None:
-    given = read_object("override_generation_config", text)
+def _check_defaults(config: Config) -> None:
+    given = read_object("override_generation_config", config.override_generation_config)
     if not given:
         return
     from ..api.fields import read as read_fields  # the start does not need these modules otherwise
     from ..api.generation.sampling import SAMPLING
 
+    more = [named(row.package, row.fields) for row in config.composition.bodies if row.defaults]
     try:
-        read_fields(SAMPLING, {name: value for name, value in given.items() if name in SAMPLING.places})
+        for fields in (SAMPLING, *more):
+            read_fields(fields, {name: value for name, value in given.items() if name in fields.places})
     except BadRequest as error:
         raise WrongOptions(f"--override_generation_config: {error.message}") from None

@@ -56,7 +56,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--task", "video"], "--task must be one of: text_generation, text2speech"),
         (["--grpc_workers", "2"], "--grpc_workers is not supported: this server has no gRPC service; use REST"),
         (["--shape=auto"], "--shape is not supported: it is for models of classical inference"),
-        (["--reasoning-budget", "9"], "--reasoning_budget must be 0 or -1 (requests may set others by"),
+        (["--reasoning-budget", "-9"], "--reasoning_budget must be a number of tokens, 0 for no reasoning, or -1"),
         (["--reasoning-format", "x"], "--reasoning_format must be one of none, auto, deepseek; it is 'x'"),
         (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not supported"),
         (
@@ -87,7 +87,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--quantization", "awq"], "--quantization is not supported: quantize at the conversion"),
         (["--plugin_config.A.B", "1", "--plugin_config.A.B.C", "2"], "--plugin_config.A.B.C: B already has a value"),
         (["--tools", "all"], "--tools is not supported: functions are called by clients"),
-        (["--mirostat", "2"], "--mirostat is not supported: send it with each request"),
+        (["--logit-bias", "2"], "--logit_bias is not supported: send it with each request"),
         (["--spec-type", "draft-other"], "--spec_type must be one of none, ngram, ngram-simple"),
         (["--spec-method", "medusa"], "--spec_method must be one of none, ngram"),
         (["--spec-tokens", "many"], "--spec_tokens must be a number"),

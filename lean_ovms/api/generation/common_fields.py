@@ -470,9 +470,10 @@ class ReadableBody:
     """Whether tool calls are separated from the text."""
     notices: tuple[str, ...] = ()
     """Warnings about fields of other APIs that have no effect, as sentences."""
-    adjust: Callable[[SamplingParams, Collection[str]], tuple[SamplingParams, list[str]]] | None = None
-    """A function of the sampling parameters and the engine's capabilities, which returns other parameters, and warnings
-    about fields that have no effect, or raises BadRequest; None if the parameters stay as they are."""
+    adjust: Callable[[SamplingParams, Collection[str], Json], tuple[SamplingParams, list[str]]] | None = None
+    """A function of the sampling parameters, the engine's capabilities and the model's defaults, which returns other
+    parameters, and warnings about fields that have no effect, or raises BadRequest; None if the body has none of the
+    fields."""
 
 
 PRECEDENCE = (("max_completion_tokens", "max_tokens"),)

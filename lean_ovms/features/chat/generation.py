@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -275,14 +276,13 @@ class BodyReader:
             shared = [SHARED_CACHE] * config.enable_prefix_caching
         asked = {**values, **renamed} if renamed else values
         given = {**asked, **dict.fromkeys(dropped)} if dropped else asked
-        defaults = Defaults(model.directory.generation_config, 0 if self._body.unlimited else default_max_tokens)
+        file = {name: value for name, value in model.directory.generation_config.items() if name not in dropped}
+        defaults = Defaults(file, 0 if self._body.unlimited else default_max_tokens)
         sampling = build_sampling(given, defaults, config)
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)
-        adjust, ignored = self._body.adjust, list[str]()
-        if adjust is not None:
-            sampling, ignored = adjust(sampling, capabilities)
+        sampling, ignored = self._adjusted(sampling)
         combines = "beam_control" in capabilities
         rule, notices = answer_rule(asked, offer, config, sampling, combines=combines)
         record = current_record.get()
@@ -319,6 +319,17 @@ class BodyReader:
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),
         )
+
+    def _adjusted(self, sampling: SamplingParams) -> tuple[SamplingParams, list[str]]:
+        """Applies the fields of other APIs' clients, and the model's defaults for them. Returns warnings, too.
+
+        Raises BadRequest if the fields do not go together with the other parameters.
+        """
+        adjust, defaults = self._body.adjust, self.model.directory.generation_config
+        for row in self._services.config.composition.bodies if adjust is None else ():
+            if row.defaults and not defaults.keys().isdisjoint(row.names):
+                adjust = partial(named(row.package, row.defaults), {})
+        return (sampling, []) if adjust is None else adjust(sampling, self.model.capabilities, defaults)
 
 
 def check_sequences(prompts: int, sampling: SamplingParams, config: Config, param: str = "prompt") -> None:
@@ -392,9 +403,11 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
     found |= {name: defaults.number(name) if (value := given[name]) is None else float(value) for name in _BUILTIN}
     if beams > 1:
         found |= {name: _BUILTIN[name] for name in _PENALTIES}  # which the engine refuses with beams
-    seed, budget = given["seed"], given["thinking_token_budget"]
-    if seed is None and type(defaults.values.get("seed")) is int:
-        seed = int(defaults.number("seed"))
+    whole = {name: given[name] for name in ("seed", "thinking_token_budget")}
+    for name, value in whole.items():
+        if value is None and type(defaults.values.get(name)) is int:
+            whole[name] = int(defaults.number(name))
+    seed, budget = whole.values()
     first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
     found |= {
         "max_tokens": max_tokens,

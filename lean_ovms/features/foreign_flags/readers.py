@@ -54,11 +54,13 @@ def reasoning_effort(text: str) -> str:
     return "" if text == "default" else json.dumps({"reasoning_effort": text})
 
 
-def reasoning_budget(text: str) -> str:
-    """Translates llama.cpp's budget of reasoning: 0 is no reasoning, -1 no limit; others are not possible."""
-    if text not in ("0", "-1"):
-        raise ValueError("0 or -1 (requests may set others by thinking_token_budget)")
-    return "" if text == "-1" else json.dumps({"enable_thinking": False})
+def reasoning_budget(text: str) -> dict[str, str]:
+    """Translates llama.cpp's budget of reasoning, a number of tokens: 0 is no reasoning, -1 no limit."""
+    if text == "0":
+        return {"default_chat_template_kwargs": json.dumps({"enable_thinking": False})}
+    if text != "-1" and not text.isdecimal():
+        raise ValueError("a number of tokens, 0 for no reasoning, or -1 for no limit")
+    return {} if text == "-1" else {"override_generation_config": json.dumps({"thinking_token_budget": int(text)})}
 
 
 def new_tokens(text: str) -> dict[str, str]:

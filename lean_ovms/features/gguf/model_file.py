@@ -28,6 +28,12 @@ SAMPLING = {
     "top_p": "top_p",
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
+    "penalty_last_n": "repeat_last_n",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
 }
 """The ends of keys after "general.sampling.", with the request fields for which these keys are defaults."""
 LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
@@ -142,5 +148,8 @@ def header_of(path: Path) -> Header:
 
 def _sampling(metadata: dict[str, Any]) -> dict[str, Any]:
     """Returns the default sampling parameters of requests: those of the file, completed by llama.cpp's."""
-    found = {field: metadata.get(f"general.sampling.{key}") for key, field in SAMPLING.items()}
-    return LLAMA_CPP_DEFAULTS | {field: value for field, value in found.items() if type(value) in (int, float)}
+    values = {field: metadata.get(f"general.sampling.{key}") for key, field in SAMPLING.items()}
+    found = LLAMA_CPP_DEFAULTS | {field: value for field, value in values.items() if type(value) in (int, float)}
+    if isinstance(order := metadata.get("general.sampling.sequence"), str):
+        found["samplers"] = order.split(";")
+    return found

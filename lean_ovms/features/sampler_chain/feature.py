@@ -17,6 +17,8 @@ FEATURE = Feature(
         fields="fields:FIELDS",
         rewrite="fields:rewrite",
         everywhere=True,
+        defaults="fields:adjust",
     ),
+    flags="flags.txt",
     parts=(PartRow(seam=SAMPLER_CHAINS, make="child.chain:Chain"),),
 )

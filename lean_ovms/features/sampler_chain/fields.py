@@ -2,6 +2,7 @@
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. A request whose fields switch on a sampler
 that is not among the usual ones, or that name an order, is sampled by llama.cpp's chain; any other request as always.
+A model's generation_config.json, or --override_generation_config, may have defaults for all of them.
 """
 
 from __future__ import annotations
@@ -126,8 +127,9 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
 
     An endpoint's own field of the same name stays in the body.
     """
-    mine = {name: value for name, value in given.body.items() if name in FIELDS.places and name not in names}
-    values, rest = read(FIELDS, mine), {name: value for name, value in given.body.items() if name not in mine}
+    taken = FIELDS.names.difference(names)
+    mine = {name: value for name, value in given.body.items() if name in taken and value is not None}
+    values, rest = read(FIELDS, mine), {name: value for name, value in given.body.items() if name not in taken}
     notices = [
         f"samplers: {safe(name, MAX_NAME)} is not supported and was ignored"
         for name in dict.fromkeys(values["samplers"] or ())
@@ -136,7 +138,7 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
     if values["mirostat"]:
         unused = [name for name in MIROSTAT_IGNORES if rest.get(name) not in (None, *NOT_WITH_BEAMS[name])]
         notices += [f"{name} has no effect with mirostat" for name in unused]
-    return replace(given, body=rest, notices=(*given.notices, *notices), adjust=partial(_adjust, values))
+    return replace(given, body=rest, notices=(*given.notices, *notices), adjust=partial(adjust, mine))
 
 
 def settings_of(values: Values) -> Json:
@@ -180,29 +182,44 @@ def switched_on(values: Values, sampling: SamplingParams) -> list[str]:
     return [name for name, applies in on.items() if applies]
 
 
-def _adjust(
-    values: Values, sampling: SamplingParams, capabilities: Collection[str]
+def adjust(
+    mine: Json, sampling: SamplingParams, capabilities: Collection[str], defaults: Json
 ) -> tuple[SamplingParams, list[str]]:
-    """Returns the parameters with the settings of the samplers, and warnings.
+    """Returns the parameters with the settings of the samplers, and warnings about the fields of the request.
 
     Args:
-        values: The values of all fields.
+        mine: The fields of the request, whose values are right.
         sampling: The other parameters of the request.
         capabilities: What the model's engine can do.
+        defaults: The model's defaults for all fields. They have no effect where they cannot have one.
 
     Raises:
-        BadRequest: A sampler is combined with beam search.
+        BadRequest: A field of the request is combined with beam search, or a default of the model is wrong.
     """
+    values = _values(mine, defaults)
     notices = []
-    if values["adaptive_target"] >= 0 and "adaptive_p" not in (values["samplers"] or ()):
+    if mine.get("adaptive_target", -1) >= 0 and "adaptive_p" not in (values["samplers"] or ()):
         notices.append("adaptive_target has no effect without adaptive_p in samplers")
     if values["repeat_last_n"] == 0:
         sampling = replace(sampling, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
     fields = switched_on(values, sampling)
-    if not fields:
-        return sampling, notices
-    if sampling.beams > 1:
-        raise BadRequest(f"{fields[0]} cannot be combined with beam search", param=fields[0])
+    asked = [name for name in fields if name in mine]
+    if asked and sampling.beams > 1:
+        raise BadRequest(f"{asked[0]} cannot be combined with beam search", param=asked[0])
     if "logit_edits" not in capabilities:
-        return sampling, [f"{name} is not supported and was ignored" for name in sorted(fields)]
+        return sampling, notices + [f"{name} is not supported and was ignored" for name in sorted(asked)]
+    if not fields or sampling.beams > 1:
+        return sampling, notices
     return replace(sampling, sampler_chain=settings_of(values)), notices
+
+
+def _values(mine: Json, defaults: Json) -> Values:
+    """Returns the values of all fields, given those of a request and the model's defaults. Raises BadRequest."""
+    usual = {name: value for name in FIELDS.places if (value := defaults.get(name)) is not None}
+    if usual:
+        try:
+            read(FIELDS, usual)
+        except BadRequest as error:
+            why = f"the model's generation_config.json is invalid: {error.message}"
+            raise BadRequest(why, param=error.param) from None
+    return read(FIELDS, usual | mine)

@@ -264,6 +264,12 @@ def test_flags_of_a_feature_go_with_it() -> None:
             "--repeat-penalty 1.1", {"source_model": "org/m-GGUF", "gguf_filename": "Q4_K_M",
             "override_generation_config":
             '{"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 5, "repetition_penalty": 1.1}'}),
+        ("-m /m --reasoning-budget 64 --ignore-eos --xtc-probability 0.5 --mirostat 2 --mirostat-ent 4 "
+            "--samplers xtc;temp --typical 0.9 --dynatemp-exp 2", {"model_path": "/m", "override_generation_config":
+            '{"thinking_token_budget": 64, "ignore_eos": true, "xtc_probability": 0.5, "mirostat": 2, '
+            '"mirostat_tau": 4, "samplers": ["xtc", "temperature"], "typical_p": 0.9, "dynatemp_exponent": 2}'}),
+        ("-m /m --sampling-seq kt --repeat-last-n 64", {"model_path": "/m", "override_generation_config":
+            '{"samplers": ["top_k", "temperature"], "repeat_last_n": 64}'}),
         ("/m -s -1 --presence-penalty -1.5 --override-generation-config.top_k 3", {"model_path": "/m",
             "override_generation_config": '{"presence_penalty": -1.5, "top_k": 3}'}),
         ("/m --embeddings --pooling mean", {"model_path": "/m", "pooling": "MEAN"}),

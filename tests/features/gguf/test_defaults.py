@@ -36,8 +36,11 @@ def test_a_file_that_says_nothing_has_those_of_llama_cpp(read):
 
 def test_what_the_file_says_wins(read):
     said = {"temp": 0.2, "top_k": 20, "top_p": 1.0, "min_p": 0.0, "penalty_repeat": 1.1, "mirostat": 1}
-    wanted = {"temperature": 0.2, "top_k": 20, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.1}
+    wanted = {"temperature": 0.2, "top_k": 20, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.1, "mirostat": 1}
     assert read(said) == wanted
+    said = {"penalty_last_n": 64, "xtc_probability": 0.5, "xtc_threshold": 0.2, "sequence": "top_k;xtc", "other": 1}
+    wanted = {"repeat_last_n": 64, "xtc_probability": 0.5, "xtc_threshold": 0.2, "samplers": ["top_k", "xtc"]}
+    assert read(said) == LLAMA_CPP_DEFAULTS | wanted
     assert read({"temp": "hot", "top_k": True}) == LLAMA_CPP_DEFAULTS
 
 

@@ -73,7 +73,7 @@ def test_names_and_flags_without_values(tmp_path: Path) -> None:
         ("[m]\nc = many\n", "[m]: "),
         ("[m]\nport = 80\n", "[m]: --rest_port is an option of the server, not of a model"),
         ("[m]\nxyz = 1\n", "[m]: unrecognized arguments: --xyz=1"),
-        ("[m]\nmirostat = 1\n", "[m]: --mirostat is not supported: send it with each request"),
+        ("[m]\nlogit_bias = 1\n", "[m]: --logit_bias is not supported: send it with each request"),
         ("c = 1\n[m]\n", "line 1 has the key c before the first section"),
         ("[m]\n= 1\n", "line 2 is neither [NAME] nor KEY = VALUE"),
         ("[m\n", "line 1 is neither [NAME] nor KEY = VALUE"),

@@ -21,6 +21,7 @@ from ....models.text_model import TextModel
 from ....types import Json, Request, Response
 from ...chat.generation import Defaults, build_sampling
 from ...deployment.feature import DeploymentOptions
+from ...sampler_chain import fields as sampler_chain
 from .results import settings
 
 BUILD = f"lean_ovms-{__version__}"
@@ -80,7 +81,9 @@ def _defaults(model: Model) -> Json | None:
     """Returns the settings of a request without sampling fields, or None for a model that generates no text."""
     if not isinstance(model, TextModel):
         return None
-    sampling = build_sampling(SAMPLING.defaults, Defaults(model.directory.generation_config), model.config)
+    defaults = model.directory.generation_config
+    sampling = build_sampling(SAMPLING.defaults, Defaults(defaults), model.config)
+    sampling, _ = sampler_chain.adjust({}, sampling, model.capabilities, defaults)
     return settings(replace(sampling, seeds=(UINT32_MAX,)))
 
 

@@ -128,9 +128,7 @@ def settings(
         n_probs: The number of likeliest tokens in the answer.
         post_sampling: Whether their probabilities are returned instead of logarithms.
     """
-    chain = sampler_chain.settings_of(samplers)
-    if sampling.sampler_chain is None:
-        chain["samplers"] = list(USUAL)
+    chain = sampling.sampler_chain or {**sampler_chain.settings_of(samplers), "samplers": list(USUAL)}
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
         "seed": sampling.seeds[0],
