@@ -77,14 +77,14 @@ async def test_t17_no_url_reaches_inside(app: App, monkeypatch: pytest.MonkeyPat
     rebinding), and others are not even looked up."""
     names: list[str] = []
 
-    async def resolve(host: str, port: int, **_: Any) -> Any:
+    def resolve(host: str, port: int, **_: Any) -> Any:
         names.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", port))]
 
     async def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was connected to")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr(asyncio, "open_connection", connect)
     for url in (
         "http://127.0.0.1/",

@@ -49,7 +49,9 @@ class AudioContent(ContentReader):
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
         return BadRequest(NOT_HERE, param=found.at)
 
-    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+    async def as_text(
+        self, prompt: ChatPrompt, model: TextModel, services: Services, salt: str
+    ) -> tuple[ChatPrompt, list[str]]:
         if model.takes_audio:
             return prompt, []
         parts, notices = await parts_of(prompt, PARTS, services), list[str]()

@@ -117,8 +117,20 @@ class ContentReader:
         """
         raise NotImplementedError
 
-    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-        """Replaces parts that the model cannot read by texts; returns the prompt and warnings. Raises RequestError."""
+    async def as_text(
+        self, prompt: ChatPrompt, model: TextModel, services: Services, salt: str
+    ) -> tuple[ChatPrompt, list[str]]:
+        """Replaces parts that the model cannot read by texts; returns the prompt and warnings.
+
+        Args:
+            prompt: The conversation.
+            model: The model of the request.
+            services: The services of the server.
+            salt: The request's cache_salt; what is kept of a part may only serve requests with the same one.
+
+        Raises:
+            RequestError: A part cannot be read.
+        """
         return prompt, []
 
     async def load(
@@ -213,11 +225,13 @@ def refuse_media(messages: list[Json], why: str, composition: Composition, place
         raise _reader(found.part["type"], found.at, composition).refusal(found, place, why)
 
 
-async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+async def read_media(
+    prompt: ChatPrompt, model: TextModel, services: Services, salt: str
+) -> tuple[ChatPrompt, list[str]]:
     """Reads the images and other parts of a conversation; returns the prompt with the results, and warnings.
 
     A part that a tool returned and that cannot be read is replaced by a text, with a warning. Raises RequestError for
-    other parts that cannot be read.
+    other parts that cannot be read. The parameters are those of ContentReader.as_text.
     """
     notices: list[str] = []
     if prompt.has_parts:
@@ -227,7 +241,7 @@ async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -
 
         prompt, readers = await _leaving_out(prompt, find, notices, services)
         for reader in readers:
-            prompt, lines = await reader.as_text(prompt, model, services)
+            prompt, lines = await reader.as_text(prompt, model, services, salt)
             notices += lines
     reads = Reads.of(model)
     if reads.tokens is not None:

@@ -183,7 +183,7 @@ class GenerationBody:
             return prompt, []
         from .content import read_media  # late: few conversations have other parts than text
 
-        return await read_media(prompt, self.model, self.services)
+        return await read_media(prompt, self.model, self.services, self.sampling.cache_salt)
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
         """Returns a copy of this request with additional tokens that end the text."""

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -28,6 +29,9 @@ START_S = 30.0
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 """The environment variables that a helper inherits: neither the API key nor any other secret."""
+
+MAX_ANSWER = 1 << 18
+"""The most bytes of the JSON object in an answer; the times of 4096 frames take half of that."""
 
 SEND_BUFFER = 1 << 20
 """Bytes: a large file is handed over in fewer pieces, which halves the CPU time of that (2026-11)."""
@@ -101,6 +105,25 @@ class Helper:
         assert self._socket is not None
         socket.send_fds(self._socket, [line], [descriptor])
 
+    async def read_answer(self) -> dict[str, Any]:
+        """Reads the JSON object of an answer, as `helper_process.write_answer` writes it.
+
+        Raises BadRequest for an error of the file, and OSError or EOFError if the process has ended or does not answer
+        in this form.
+        """
+        reader, _ = await self.streams()
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if size > MAX_ANSWER:
+            raise OSError("the answer has a wrong size")
+        try:
+            answer = dict(json.loads(await reader.readexactly(size)))
+        except (ValueError, TypeError):
+            raise OSError("the answer is not a JSON object") from None
+        if "error" in answer:
+            self.reusable = True
+            raise BadRequest(str(answer["error"]), param=self.param)
+        return answer
+
     async def answered(self, exchange: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Waits for what the process answers to a job, which takes at most `timeout_s`. Raises RequestError."""
         try:
@@ -120,11 +143,12 @@ class Helper:
         return BadRequest(f"{self.invalid}: {self.work} took too much memory or time", param=self.param)
 
     def kill(self) -> None:
+        """Ends the process, without waiting until the system has freed its memory: 25 ms for 50 MB (2026-11)."""
         if self._writer is not None:
             self._writer.transport.abort()
         if self._popen is not None:
             self._popen.kill()
-            self._popen.wait()
+            threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
 
 
 H = TypeVar("H", bound=Helper)

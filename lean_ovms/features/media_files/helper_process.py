@@ -9,7 +9,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from io import BufferedRWPair
 from typing import Any, NoReturn
 
@@ -67,10 +67,26 @@ def run(module: str, handle: Handle) -> NoReturn:
     try:
         stream = JobChannel(sock)
         for line in stream:
+            _set(resource.RLIMIT_AS, math.inf)  # the limit of one file must not hold for the next one
             handle(json.loads(line), stream)
     except BrokenPipeError:  # the request was abandoned
         pass
     os._exit(0)
+
+
+def write_answer(stream: JobChannel, answer: dict[str, Any], parts: Iterable[bytes] = ()) -> None:
+    """Writes the answer to a job: the size of a JSON object in 4 bytes, the object, and the bytes that it describes.
+
+    Args:
+        stream: The socket to the parent process.
+        answer: The object: {"error": text} if the file cannot be read.
+        parts: The bytes after the object.
+    """
+    head = json.dumps(answer).encode()
+    stream.write(len(head).to_bytes(4, "big") + head)
+    for part in parts:
+        stream.write(part)
+    stream.flush()
 
 
 def set_limits(extra_bytes: int, extra_s: float) -> None:
@@ -82,5 +98,8 @@ def set_limits(extra_bytes: int, extra_s: float) -> None:
     _set(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + extra_s))
 
 
-def _set(limit: int, value: int) -> None:
-    resource.setrlimit(limit, (value, resource.getrlimit(limit)[1]))
+def _set(limit: int, value: float) -> None:
+    """Sets a soft limit, which cannot be above the hard one of the system."""
+    hard = resource.getrlimit(limit)[1]
+    most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (resource.RLIM_INFINITY if math.isinf(most) else int(most), hard))

@@ -49,7 +49,9 @@ class PdfContent(ContentReader):
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
         return BadRequest(NOT_HERE, param=found.at)
 
-    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+    async def as_text(
+        self, prompt: ChatPrompt, model: TextModel, services: Services, salt: str
+    ) -> tuple[ChatPrompt, list[str]]:
         parts = await parts_of(prompt, KINDS, services)
         if len(parts) > MOST:
             raise BadRequest(f"{len(parts)} files exceed this server's limit of {MOST}", param=parts[MOST].at)
@@ -58,7 +60,7 @@ class PdfContent(ContentReader):
         for part in parts:
             try:
                 with errors_of(part.at):
-                    text = plain_text(await _text(part.part["file"], services), tokens)
+                    text = plain_text(await _text(part.part["file"], services, salt), tokens)
             except RequestError as error:
                 text = text_for(part, error, notices)
             found.append(text)
@@ -77,8 +79,14 @@ class PdfContent(ContentReader):
 READER = PdfContent()
 
 
-async def _text(file: Json, services: Services) -> str:
-    """Returns the text of a file with its name before it. Raises RequestError."""
+async def _text(file: Json, services: Services, salt: str) -> str:
+    """Returns the text of a file with its name before it. Raises RequestError.
+
+    Args:
+        file: The member of the part that has the file, or names it.
+        services: The services of the server.
+        salt: The request's cache_salt.
+    """
     given, name = file.get("file_data"), file.get("filename")
     if isinstance(given, str):
         read = partial(_read, given, None)
@@ -90,7 +98,7 @@ async def _text(file: Json, services: Services) -> str:
         text, key, data = await services.offload.run(len(content), read, inline_below=INLINE_BYTES)
     if text is None:
         require_library()
-        text = await services.get(PdfReaders).text(key, data)
+        text = await services.get(PdfReaders).text(key, data, salt)
     return f"{name}\n\n{text}" if isinstance(name, str) and name else text
 
 

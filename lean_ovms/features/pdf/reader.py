@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Sequence
 
 from ...config import Config
-from ...errors import BadRequest, RequestError, install_command
+from ...errors import RequestError, install_command
 from ...media.file_slice import FileSlice
-from ...observability.records import current_client
+from ...observability.records import current_client, own_salt
 from ...types import Json
 from ...util.concurrency import Budget
 from ..media_files.helper import Helper, IdleHelpers
+from .limits import MAX_TEXT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.features.pdf.reader_process")
 TIMEOUT_S = 60.0
@@ -23,13 +23,13 @@ IDLE_S = 120.0
 AT_ONCE = 2
 """The number of files that are read at the same time; others wait."""
 KEPT = 8
-"""The number of files in conversations whose texts are cached; each has at most a million characters."""
+"""The number of files in conversations whose texts are cached; each text has at most a million characters."""
 WAITING_FILES = 256
 """The number of requests that may wait for a process; further ones get a 503."""
 PIECE = 1 << 18
 """The number of bytes of a file that are sent to a process at once."""
-MAX_ANSWER = 1 << 24
-"""The most bytes of a process's answer, four times what `limits.MAX_TEXT` can take."""
+MAX_BYTES = 4 * MAX_TEXT
+"""The most bytes of a file's text in UTF-8."""
 
 
 def require_library() -> None:
@@ -46,13 +46,14 @@ class PdfReaders:
         """Prepares the pool; processes are started when they are needed.
 
         Args:
-            config: The options, which are not used.
+            config: The options.
             command: The command that starts a process.
             timeout_s: The seconds that reading a file may take.
         """
         self._command = command
         self._timeout_s = timeout_s
-        self._known: dict[bytes, str] = {}
+        self._caching = config.enable_prefix_caching
+        self._known: dict[tuple[bytes, str], str] = {}
         self._slots = Budget(
             AT_ONCE, WAITING_FILES, "too many PDF files are being read; please try again later", "too_many_pdf_files"
         )
@@ -68,12 +69,26 @@ class PdfReaders:
             self.idle.release(process)
             lease.release()
 
-    async def text(self, key: bytes, data: bytes) -> str:
-        """Returns the text of a file by its digest, cached as clients resend it with each turn. Raises RequestError."""
+    async def text(self, digest: bytes, data: bytes, salt: str) -> str:
+        """Returns the text of a file, cached as clients resend it with each turn.
+
+        Like a cached prompt, it serves the requests of one API key, or those that share its scope: the time that an
+        answer takes must not tell what others have sent.
+
+        Args:
+            digest: The digest of the file.
+            data: The file.
+            salt: The request's cache_salt.
+
+        Raises:
+            RequestError: The file cannot be read.
+        """
+        key = digest, own_salt(salt)
         text = self._known.pop(key, None)
         if text is None:
             text = (await self.read(memoryview(data)))["text"]
-        self._known[key] = text
+        if self._caching:
+            self._known[key] = text
         if len(self._known) > KEPT:
             del self._known[next(iter(self._known))]  # the least recently used text
         return text
@@ -96,18 +111,15 @@ class _Reader(Helper):
     async def read(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
         """Returns the result of the process for a file. Raises RequestError."""
         self.reusable = False
-        answer = await self.answered(self._exchange(data, timeout_s), timeout_s)
-        self.reusable = True
-        if "error" in answer:
-            raise BadRequest(str(answer["error"]), param=self.param)
-        return answer
+        return await self.answered(self._exchange(data, timeout_s), timeout_s)
 
     async def _exchange(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
         pieces = (data[at : at + PIECE] for at in range(0, len(data), PIECE))
         await self.send({"bytes": len(data), "seconds": timeout_s}, pieces)
+        answer = await self.read_answer()
+        if (size := answer.pop("bytes")) > MAX_BYTES:
+            raise OSError("the text of a PDF file has a wrong size")
         reader, _ = await self.streams()
-        size = int.from_bytes(await reader.readexactly(4), "big")
-        if size > MAX_ANSWER:
-            raise OSError("the answer has a wrong size")
-        found: Json = json.loads(await reader.readexactly(size))
-        return found
+        text = (await reader.readexactly(size)).decode()
+        self.reusable = True
+        return {"text": text, **answer}

@@ -2,14 +2,13 @@
 lean_ovms.features.pdf.reader_process <fd>.
 
 Like all helper processes it has limits of memory and time, and none of the server's secrets. A job on the socket pair
-is a JSON line {"bytes", "seconds"} followed by that number of bytes. The answer is its length in 4 bytes, and a JSON
-object {"text", "pages"} or {"error": text}.
+is a JSON line {"bytes", "seconds"} followed by that number of bytes. The answer is the object {"pages", "bytes"} and
+that number of bytes of text in UTF-8, or {"error": text}.
 """
 
 from __future__ import annotations
 
 import io
-import json
 from typing import Any
 
 from ..media_files import helper_process
@@ -18,6 +17,9 @@ from .limits import MAX_TEXT
 
 SPARE_BYTES = 512 << 20
 """The address space in bytes for the library and the objects that it makes of a file."""
+
+MOST_REASON = 200
+"""The most characters of the library's reason for an error, which may quote the file."""
 
 
 def handle(job: dict[str, Any], stream: JobChannel) -> None:
@@ -28,9 +30,8 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
         answer = read(data)
     except MemoryError:
         answer = {"error": "reading the PDF file took too much memory"}
-    text = json.dumps(answer).encode()
-    stream.write(len(text).to_bytes(4, "big") + text)
-    stream.flush()
+    text = answer.pop("text", "").encode()
+    helper_process.write_answer(stream, answer | {"bytes": len(text)}, [text])
 
 
 def read(data: bytes) -> dict[str, Any]:
@@ -52,10 +53,11 @@ def read(data: bytes) -> dict[str, Any]:
     except MemoryError:
         raise
     except PyPdfError as error:
-        return {"error": f"Invalid PDF file: {error}"}
+        return {"error": f"Invalid PDF file: {str(error)[:MOST_REASON]}"}
     except Exception as error:  # the library also raises other exceptions for damaged files
         return {"error": f"Invalid PDF file: {type(error).__name__}"}
-    text = "\n\n".join(filter(None, parts))
+    # Maps of characters in a file may have halves of UTF-16 pairs; a single half is no character.
+    text = "\n\n".join(filter(None, parts)).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if not text:
         return {"error": "the PDF file contains no text: its pages are images"}
     return {"text": text, "pages": len(parts)}

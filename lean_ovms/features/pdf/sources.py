@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest
+from ...observability.records import current_client
 from ...types import Json
+from ...util.concurrency import Budget
 from ..media_files.feature import ImageFileOptions
 from ..media_files.images.fetch import HttpFetcher
 from ..media_files.images.source import about, parse_url
@@ -18,7 +18,9 @@ MOST_BYTES = 64 << 20
 TIMEOUT_S = 30.0
 """The most seconds for fetching a file."""
 FETCHES = 8
-"""The number of files that are fetched at the same time, for all requests."""
+"""The number of files that are fetched at the same time, for all requests; clients take turns."""
+WAITING = 256
+"""The number of files that may wait for that; a further one gets a 503."""
 
 
 class FileFetcher:
@@ -26,12 +28,14 @@ class FileFetcher:
 
     def __init__(self, config: Config) -> None:
         self._fetcher = HttpFetcher(config.of(ImageFileOptions), "*", MOST_BYTES, TIMEOUT_S)
-        self._slots = asyncio.Semaphore(FETCHES)
+        self._slots = Budget(
+            FETCHES, WAITING, "too many files are being fetched; please try again later", "too_many_files"
+        )
 
     async def fetch(self, url: str) -> bytes:
-        """Returns the content of a file. Raises BadRequest."""
+        """Returns the content of a file. Raises RequestError."""
         try:
-            async with self._slots:
+            with await self._slots.acquire(1, current_client()):
                 return await self._fetcher.fetch(parse_url(url))
         except BadRequest as error:
             raise BadRequest(about(error.message, "file")) from None

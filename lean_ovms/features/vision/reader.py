@@ -32,30 +32,30 @@ class ImageContent(ContentReader):
 
     def checked(self, part: Json, param: str) -> Json:
         name = "video_url" if part["type"] == "video_url" else "image_url"
-        image, param = part.get(name), f"{param}.{name}"
+        image, place = part.get(name), f"{param}.{name}"
+        detail = image.get("detail") if isinstance(image, dict) else None
         if not isinstance(image, str):  # vLLM and Mistral also accept the URL as a string
             if not isinstance(image, dict):
-                raise BadRequest(f"Invalid message structure - content {name} missing", param=param)
+                raise BadRequest(f"Invalid message structure - content {name} missing", param=place)
             if not isinstance(image.get("url", image.get("file_id")), str):
-                raise BadRequest(f"Invalid message structure - {name} does not have url field", param=f"{param}.url")
-            if image.get("detail") not in DETAILS:
-                raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{param}.detail")
+                raise BadRequest(f"Invalid message structure - {name} does not have url field", param=f"{place}.url")
+        elif part["type"] == "input_image":
+            detail, name, place = part.get("detail"), "input_image", param
+        if detail not in DETAILS:
+            raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{place}.detail")
         return _of_chat(part) if part["type"] == "input_image" else part
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
         return BadRequest(why, param=found.field(place))
 
-    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+    async def as_text(
+        self, prompt: ChatPrompt, model: TextModel, services: Services, salt: str
+    ) -> tuple[ChatPrompt, list[str]]:
         """Returns the prompt with a text in place of each image from a tool, and a notice, if the model reads text
         only.
 
         Agents let a model look at a file, and repeat the result in all further requests: if it were refused, the
         conversation could not go on. Images from the user are refused by `load`.
-
-        Args:
-            prompt: The conversation.
-            model: The model of the request.
-            services: The services of the server.
         """
         if Reads.of(model).tokens is not None:
             return prompt, []

@@ -94,6 +94,34 @@ async def test_a_file_that_is_sent_again_is_not_read_again(make_app: MakeApp, fi
     assert len(files_read) == KEPT + 2
 
 
+async def test_a_text_is_kept_for_requests_with_the_same_salt_and_scope(
+    make_app: MakeApp, files_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the time that an answer takes would tell what others have sent."""
+    scope = ""
+    monkeypatch.setattr("lean_ovms.api.keys.ApiKey.cache_scope", property(lambda key: scope))
+    app, engine = await make_app(lambda *_: say("fine"), api_key="k")
+    engine.info = replace(INFO, capabilities=["cache_salt"])
+
+    async def read(**fields: str) -> int:
+        """Returns how often the file was read for this request."""
+        before = len(files_read)
+        body = {"model": "m", **chat({"file_data": URL}), **fields}
+        assert (await post(app, CHAT, body, authorization="Bearer k")).status == 200
+        return len(files_read) - before
+
+    assert [await read(), await read(), await read(cache_salt="a"), await read(cache_salt="a")] == [1, 0, 1, 0]
+    scope = "key:other"
+    assert [await read(), await read(), await read(cache_salt="a")] == [1, 0, 1]
+
+
+async def test_without_the_prefix_cache_no_text_is_kept(make_app: MakeApp, files_read: list[int]) -> None:
+    app, _ = await make_app(lambda *_: say("fine"), enable_prefix_caching=False)
+    for _ in range(2):
+        await post(app, CHAT, {"model": "m", **chat({"file_data": URL})})
+    assert len(files_read) == 2
+
+
 AWAY = {"type": "url", "url": "https://x/y.pdf"}
 WRONG = [
     (CHAT, chat({"file_id": 1}), "file does not have file_data field", "messages[0].content[0].file"),

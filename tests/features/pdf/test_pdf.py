@@ -19,9 +19,11 @@ from tests.api.conftest import MakeApp, whole
 pytestmark = pytest.mark.slow
 
 
-def pdf(*pages: str) -> bytes:
-    """Returns a file with a line on each page."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+def pdf(*pages: str, characters: str = "") -> bytes:
+    """Returns a file with a line on each page, and a table of characters for codes."""
+    font = f"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica {'/ToUnicode 4 0 R ' * bool(characters)}>>"
+    table = f"begincmap 1 begincodespacerange <00> <FF> endcodespacerange {characters} endcmap"
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", font, f"<< /Length {len(table)} >>\nstream\n{table}\nendstream"]
     kids = []
     for text in pages:
         stream = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET" if text else ""
@@ -75,6 +77,12 @@ def test_no_text_is_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == {"error": "the PDF file has more than 20 characters"}
 
 
+def test_halves_of_pairs_become_characters() -> None:
+    """A table of characters may have a half of a UTF-16 pair, which no JSON can have."""
+    table = "3 beginbfchar <41> <D83D> <42> <DE00> <43> <D83DDE00> endbfchar"
+    assert reader_process.read(pdf("xABAxC", characters=table))["text"] == "x\U0001f600\ufffdx\U0001f600"
+
+
 def form(data: bytes) -> Request:
     body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.pdf"\r\n\r\n' + data + b"\r\n--x--\r\n"
     return Request("POST", "/v1/pdf/text", "", {"content-type": "multipart/form-data; boundary=x"}, body)
@@ -97,11 +105,18 @@ async def test_the_endpoint_names_the_package_that_it_lacks(make_app: MakeApp, m
     assert "PDF files need pypdf" in (await whole(answer))["error"]["message"]
 
 
+ANSWER = """import socket, sys
+s = socket.socket(fileno=int(sys.argv[-1])).makefile("rwb")
+(lambda s, head: s.write(len(head).to_bytes(4, "big") + head) and s.flush())(s"""
+
+
 @pytest.mark.parametrize(
     ("program", "error"),
     [
         ("import sys; sys.exit(3)", "too much memory or time"),
         ("import time; time.sleep(600)", "took longer than 0.01 s"),
+        (f"{ANSWER}, b'[1]')", "too much memory or time"),
+        (f'{ANSWER}, b\'{{"pages": 1, "bytes": 99999999}}\')', "too much memory or time"),
     ],
 )
 async def test_a_process_that_ends_or_hangs_is_a_400(program: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,6 +215,8 @@ WRONG = [
     ({"type": "image_url", "image_url": {}}, "image_url does not have url field", "image_url.url"),
     (part(3), "image_url does not have url field", "image_url.url"),  # type: ignore[arg-type]
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
+    ({"type": "input_image", "image_url": RED, "detail": ["low"]}, "input_image.detail must be one of", "detail"),
+    ({"type": "input_image", "image_url": {"url": RED, "detail": 1}}, "image_url.detail must", "image_url.detail"),
     ({"type": "model", "model": {}}, "type: text, images, videos, audio and files are read, not 'model'", ""),
 ]
 
@@ -267,7 +269,7 @@ async def test_pixels_of_all_images_together_have_a_limit(make_app: MakeApp) -> 
     engine.info = replace(INFO, vision=True)
     assert (await chat(app, user(part(RED), part(RED)))).status == 200, "the same image counts once"
     message, param = await refusal(app, user(part(RED), part(BLUE)))
-    assert "larger than this server's limit of 10" in message
+    assert "larger than the 10 pixels that are left of this server's limit" in message
     assert param == "messages[0].content[1].image_url.url"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -93,14 +92,10 @@ class _Decoder(Helper):
         limits: dict[str, Any] = {"max_pixels": job.max_pixels, "box": job.box, "mask": job.mask, "seconds": timeout_s}
         limits["video"] = asdict(job.video) if job.video is not None else None
         await self.send({**head, **limits}, job.pieces())
-        reader, _ = await self.streams()
-        line = await reader.readuntil(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            self.reusable = True
-            raise BadRequest(str(answer["error"]))
+        answer = await self.read_answer()
         height, width = int(answer["height"]), int(answer["width"])
         times = tuple(map(float, answer.get("times", ())))
+        reader, _ = await self.streams()
         pixels = await _read_exactly(reader, 3 * height * width * (len(times) or 1))
         self.reusable = True
         return Image(height, width, pixels, times=times, seconds=float(answer.get("length", 0)))

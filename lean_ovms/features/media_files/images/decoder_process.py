@@ -2,19 +2,18 @@
 
 Decoders of image formats are the first part of a server that hostile bytes reach. So they run in a process with limits
 of memory and time, and without the server's secrets in its environment. A job on the socket pair is a JSON line
-{"bytes", "base64", "max_pixels", "box", "mask", "seconds", "video"} and that number of bytes. The answer is {"height",
-"width", "times", "length"} and the pixels, or {"error": text}. "video" has the fields of FrameLimits, or is null for an
-image. The parent kills the process if no answer comes.
+{"bytes", "base64", "max_pixels", "box", "mask", "seconds", "video"} and that number of bytes. The answer is the object
+{"height", "width", "times", "length"} and the pixels, or {"error": text}. "video" has the fields of FrameLimits, or is
+null for an image. The parent kills the process if no answer comes.
 """
 
 from __future__ import annotations
 
-import json
-from io import BufferedRWPair
 from typing import Any
 
 from ....errors import BadRequest
 from .. import helper_process
+from ..helper_process import JobChannel
 from . import video
 from .frame_limits import FrameLimits
 from .pillow import decode, decode_base64
@@ -28,7 +27,7 @@ VIDEO_SPARE_BYTES = 512 << 20
 """Address space for FFmpeg's libraries and its frames that others refer to."""
 
 
-def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
+def handle(job: dict[str, Any], stream: JobChannel) -> None:
     """Decodes the file of one job, and writes the answer."""
     data: bytes = stream.read(job["bytes"])
     limits = FrameLimits(**job["video"]) if job["video"] else None
@@ -53,10 +52,7 @@ def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
         answer = {"error": error.message}
     except MemoryError:
         answer = {"error": "decoding the image took too much memory"}
-    stream.write(json.dumps(answer).encode() + b"\n")
-    for part in pixels:
-        stream.write(part)
-    stream.flush()
+    helper_process.write_answer(stream, answer, pixels)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import asyncio
 import logging
 import socket
 import ssl
+import threading
+from concurrent.futures import Future
 from functools import cached_property
 from urllib.parse import urljoin
 
@@ -29,6 +31,9 @@ MAX_REDIRECTS = 3
 RECEIVE_BYTES = 1 << 16
 HEADERS = [("User-Agent", "lean_ovms"), ("Accept-Encoding", "identity"), ("Connection", "close")]
 _REDIRECTS = (301, 302, 303, 307, 308)
+MAX_LOOKUPS = 64
+"""The most names that are looked up at once, each in a thread, which may outlast its request."""
+_lookups = threading.BoundedSemaphore(MAX_LOOKUPS)
 
 
 class HttpFetcher:
@@ -80,8 +85,8 @@ class HttpFetcher:
         if literal is not None:
             self._check([literal])
             return [str(literal)]
-        found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-        names = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+        found = await _look_up(url.host)
+        names = list(dict.fromkeys(name.partition("%")[0] for name in found))
         self._check([address for name in names if (address := parse_address(name)) is not None])
         return names
 
@@ -131,6 +136,29 @@ class HttpFetcher:
             data += event.data
             check_size(len(data), self._max_bytes)
         return bytes(data)
+
+
+async def _look_up(host: str) -> list[str]:
+    """Returns the addresses of a name. Raises OSError, UnicodeError, and BadRequest if too many names are looked up.
+
+    A lookup cannot be cancelled, and may take as long as the name's own server likes. So it has a thread of its own:
+    the threads of the event loop, which also read files and keys, would all wait.
+    """
+    if not _lookups.acquire(blocking=False):
+        raise BadRequest(f"{FAILED}: too many names are being looked up")
+    found: Future[list[str]] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result([str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)])
+        except Exception as error:  # it is raised where the result is awaited
+            found.set_exception(error)
+        finally:
+            _lookups.release()
+
+    found.set_running_or_notify_cancel()
+    threading.Thread(target=run, name="lookup", daemon=True).start()
+    return await asyncio.wrap_future(found)
 
 
 async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> object:

@@ -65,7 +65,8 @@ def _check(size: tuple[int, int], max_pixels: int) -> None:
     width, height = size
     if width * height > max_pixels:
         raise BadRequest(
-            f"an image of {width} x {height} pixels is larger than this server's limit of {max_pixels} pixels"
+            f"an image of {width} x {height} pixels is larger than the {max_pixels} pixels that are left of this "
+            "server's limit for all images of a request"
         )
     if min(size) < MIN_SIDE or max(size) > MAX_ASPECT * min(size):
         raise BadRequest(

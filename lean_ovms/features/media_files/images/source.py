@@ -20,9 +20,10 @@ _URL = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<target>[/?][!-\"$-\[\]-~]*)?"
     r"(?:\#.*)?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
-"""Matches URLs without credentials, blanks, control characters, backslashes, and anything outside ASCII."""
+"""Matches URLs without credentials, blanks, control characters, backslashes, and anything outside ASCII. Without
+re.ASCII, [a-z] would also match letters such as the Kelvin sign, which becomes a k."""
 MAX_URL = 8192
 
 

@@ -58,8 +58,14 @@ def decode(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
         raise BadRequest(f"{PARSING_FAILED}: its file is broken") from error
 
 
+def _check_length(seconds: float, limits: FrameLimits) -> None:
+    if seconds > limits.max_s:
+        raise BadRequest(f"a video of {seconds:g} s is longer than this server's limit of {limits.max_s:g} s")
+
+
 def _of_images(parts: list[bytes], max_pixels: int, limits: FrameLimits) -> Video:
     frames, rate = list[Image.Image](), limits.fps or 1.0
+    _check_length(len(parts) / rate, limits)
     wanted = replace(limits, fps=0.0).sampled(len(parts), 0.0)
     for number in wanted:
         height, width, pixels = pillow.decode(decode_base64(parts[number]), max_pixels)
@@ -76,10 +82,7 @@ def _decoded(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
         total = sum(packet.size > 0 for packet in container.demux(stream))
         if not total or not rate:
             raise BadRequest(f"{PARSING_FAILED}: its file has no frames or no frame rate")
-        if total / rate > limits.max_s:
-            raise BadRequest(
-                f"a video of {total / rate:.0f} s is longer than this server's limit of {limits.max_s:g} s"
-            )
+        _check_length(total / rate, limits)
     wanted = limits.sampled(total, total / rate)
     frames = list[Image.Image]()
     with _opened(data) as container:

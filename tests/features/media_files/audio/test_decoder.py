@@ -6,7 +6,6 @@ import asyncio
 import gc
 import io
 import math
-import os
 import struct
 import sys
 import wave
@@ -26,6 +25,7 @@ from lean_ovms.media.file_slice import FileSlice
 from lean_ovms.types.audio import SAMPLE_RATE
 from lean_ovms.util.spool import Spool
 from tests.recordings import pcm, plain_wav, sound, tone, wav
+from tests.waiting import is_gone, until
 
 SECOND = plain_wav()
 
@@ -99,8 +99,7 @@ async def test_a_long_file_waits_for_its_reader(audio: AudioDecoder) -> None:
     await asyncio.sleep(0.3)
     assert _cpu_ticks(pid) - before <= 10  # of 100 per second; the whole file would take 30
     await stream.aclose()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    await until(lambda: is_gone(pid))
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
 

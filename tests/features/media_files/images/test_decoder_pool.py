@@ -4,7 +4,9 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -13,7 +15,7 @@ from lean_ovms.features.media_files import helper
 from lean_ovms.features.media_files.images import decoder_pool
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
 from tests.pictures import file, picture
-from tests.waiting import cancel
+from tests.waiting import cancel, is_gone, until
 
 MOST = 1 << 20
 RED = file(picture("red", (8, 6)))
@@ -29,7 +31,11 @@ async def decoders():
 
 def fake(body):
     """Returns a decoder that reads its first line, and then runs `body` with `stream`."""
-    code = f"import sys,socket,time,os\nstream=socket.socket(fileno=int(sys.argv[-1])).makefile('rwb')\n{body}"
+    code = (
+        "import sys,socket,time,os\nstream=socket.socket(fileno=int(sys.argv[-1])).makefile('rwb')\n"
+        "def answer(head, rest=b''):\n"
+        "    stream.write(len(head).to_bytes(4, 'big') + head + rest); stream.flush()\n" + body
+    )
     return [sys.executable, "-S", "-c", code]
 
 
@@ -42,10 +48,24 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
         await decoders.decode(DecodeJob(data=b"no image", max_pixels=MOST))
     with pytest.raises(BadRequest, match="Invalid base64"):
         await decoders.decode(DecodeJob(data="@", max_pixels=MOST))
-    with pytest.raises(BadRequest, match="limit of 10"):
+    with pytest.raises(BadRequest, match="than the 10 pixels that are left"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=10))
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     assert decoders.idle.pids == pids
+
+
+async def test_the_times_of_as_many_frames_as_an_option_allows_are_read():
+    body = "stream.readline(); times = ', '.join(['0.1234567890123456'] * 4096)\n"
+    body += 'answer(b\'{"height": 1, "width": 1, "times": [%s]}\' % times.encode(), bytes(3 * 4096))'
+    decoders = DecoderPool(1, 20.0, command=fake(body))
+    assert len((await decoders.decode(DecodeJob(data=b"", max_pixels=MOST))).times) == 4096
+    decoders.stop()
+
+
+async def test_the_limit_of_one_image_does_not_hold_for_the_next(decoders, monkeypatch):
+    await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
+    large = RED + bytes(200 << 20)  # more than the 80 MB that the first image may take
+    assert (await decoders.decode(DecodeJob(data=large, max_pixels=MOST))).width == 8
 
 
 @pytest.mark.slow
@@ -61,7 +81,7 @@ async def test_a_process_that_was_ended_while_it_waited_is_no_images_fault(decod
 async def test_the_environment_has_no_secrets(monkeypatch):
     monkeypatch.setenv("API_KEY", "hush")
     body = "stream.readline(); n=repr(sorted(os.environ)).encode(); "
-    body += "stream.write(b'{\"error\": \"%s\"}\\n' % n.replace(b'\"', b'')); stream.flush()"
+    body += "answer(b'{\"error\": \"%s\"}' % n.replace(b'\"', b''))"
     decoders = DecoderPool(1, 20.0, command=fake(body))
     with pytest.raises(BadRequest) as caught:
         await decoders.decode(DecodeJob(data=b"", max_pixels=MOST))
@@ -83,7 +103,10 @@ async def test_one_that_dies_takes_only_its_image_with_it():
     for body in (
         "os._exit(9)",
         "os.kill(os.getpid(), 11)",
-        'stream.write(b\'{"height": 10, "width": 10}\\nxx\'); stream.flush(); os._exit(0)',
+        "answer(b'{\"height\": 10, \"width\": 10}', b'xx'); os._exit(0)",
+        "answer(b'no JSON')",
+        "answer(b'[1]')",
+        "stream.write(b'\\x7f' * 4); stream.flush()",
     ):
         decoders._command = fake(f"stream.readline(); {body}")
         with pytest.raises(BadRequest, match="Image parsing failed"):
@@ -107,10 +130,17 @@ async def test_idle_processes_end():
     decoders = DecoderPool(1, 20.0, idle_s=0.05)
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     [pid] = decoders.idle.pids
-    while decoders.idle.pids:
-        await asyncio.sleep(0.02)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    await until(lambda: not decoders.idle.pids and is_gone(pid))
+
+
+async def test_the_event_loop_does_not_wait_for_the_end_of_a_process(monkeypatch):
+    waited, wait = [], subprocess.Popen.wait
+    monkeypatch.setattr(subprocess.Popen, "wait", lambda process: waited.append((threading.get_ident(), wait(process))))
+    decoders = DecoderPool(1, 20.0, command=fake("stream.readline(); answer(b'no JSON')"))
+    with pytest.raises(BadRequest):
+        await decoders.decode(DecodeJob(data=b"", max_pixels=MOST))
+    await until(lambda: waited)
+    assert waited[0][0] != threading.get_ident()
 
 
 async def test_without_pillow_the_answer_says_how_to_install_it(monkeypatch, decoders):

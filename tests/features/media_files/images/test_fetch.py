@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.media_files.feature import ImageFileOptions
+from lean_ovms.features.media_files.images import fetch
 from lean_ovms.features.media_files.images.fetch import HttpFetcher
 from lean_ovms.features.media_files.images.source import parse_url
 from tests.features.media_files.images.webserver import ok, serving
+from tests.waiting import cancel, until
 
 TLS = Path(__file__).parents[3] / "transports" / "http11" / "tls"
 BODY = b"an image " * 100
@@ -203,14 +206,14 @@ async def test_a_redirect_out_of_tls_is_refused(monkeypatch):
 
 
 class Resolver:
-    """Replaces getaddrinfo of an event loop by fixed answers. `asked` has the names that were looked up."""
+    """Replaces socket.getaddrinfo by fixed answers. `asked` has the names that were looked up."""
 
     def __init__(self, monkeypatch, *answers):
         self.asked = []
         self.answers = list(answers)
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", self)
+        monkeypatch.setattr(socket, "getaddrinfo", self)
 
-    async def __call__(self, host, port, **_):
+    def __call__(self, host, port, **_):
         self.asked.append(host)
         found = self.answers.pop(0)
         family = {True: socket.AF_INET6, False: socket.AF_INET}
@@ -256,6 +259,30 @@ async def test_a_name_with_an_address_that_is_not_public_is_refused_unconnected(
         with pytest.raises(BadRequest, match="not public"):
             await web(allowed_media_domains=listed).fetch(parse_url("http://images.example/"))
     assert connected == []
+
+
+async def test_slow_lookups_of_names_take_no_thread_that_others_need(monkeypatch):
+    held, asked = threading.Event(), []
+
+    def look_up(host, *_, **__):
+        asked.append(host)
+        assert held.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(fetch, "_lookups", threading.BoundedSemaphore(40))
+    fetching = web(allowed_media_domains="all")
+    waiting = [asyncio.create_task(fetching.fetch(parse_url(f"http://{n}.example/"))) for n in range(41)]
+    await until(lambda: len(asked) == 40 and waiting[40].done())
+    assert "too many names are being looked up" in str(waiting[40].exception())
+    assert await asyncio.to_thread(len, "abc") == 3
+    for task in waiting[:20]:
+        await cancel(task)
+    held.set()
+    for task in waiting[20:40]:
+        with pytest.raises(BadRequest, match="not public"):
+            await task
+    assert [fetch._lookups.acquire(blocking=False) for _ in range(40)] == [True] * 40
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer(monkeypatch):

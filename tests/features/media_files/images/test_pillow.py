@@ -94,7 +94,7 @@ def test_sizes_that_image_processors_do_not_bear_are_refused(size):
 
 @pytest.mark.slow
 def test_a_bomb_is_refused_by_what_it_says_of_itself():
-    with pytest.raises(BadRequest, match="larger than this server's limit"):
+    with pytest.raises(BadRequest, match="larger than the 1048576 pixels that are left"):
         decode(file(Image.new("1", (30000, 30000))), FRAME)
 
 
@@ -246,6 +246,7 @@ def test_a_list_of_images_is_a_video_of_one_frame_a_second():
         (b"\0\0\0\x18ftypmp42broken", {}, "broken"),
         (images(file(picture(size=(8, 6))), file(picture(size=(6, 8)))), {"images": True}, "different sizes"),
         (b"AAAA,!", {"images": True}, "not one of JPEG"),
+        (b"AAAA,AAAA", {"images": True, "fps": 1e-12}, r"2e\+12 s is longer than this server's limit of 60 s"),
     ],
 )
 def test_what_is_no_video_is_refused(data, changes, text):

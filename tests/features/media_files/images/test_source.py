@@ -59,6 +59,8 @@ REFUSED = [
     "http://example.com:8o/",
     "http://example.com:/",
     "http://example..com/",
+    "http://\u212aitten.example/",
+    "http://example.com/\u017f",
     "http://[::1/",
     "http://[fe80::1%25eth0]/",
     "http://[v1.x]/",
