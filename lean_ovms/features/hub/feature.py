@@ -16,6 +16,7 @@ class HubOptions(Options):
     """The options for pulling and converting models."""
 
     pull: bool = _repository(False, "command: pull source_model and exit")
+    revision: str = _repository("", "branch, tag or commit of source_model, which is pulled into ORG/NAME@REVISION")
     overwrite_models: bool = _repository(False, "pull a model again even if it is there")
     weight_format: str = _repository(
         "", "weight format for models that optimum-cli converts, such as int4; int8 if empty"
@@ -49,7 +50,7 @@ FEATURE = Feature(
         PartRow(
             seam=MODEL_SOURCE,
             make="source:HubSource",
-            options=("source_model", "pull", "weight_format", "extra_quantization_params", "vocoder"),
+            options=("source_model", "pull", "revision", "weight_format", "extra_quantization_params", "vocoder"),
         ),
         PartRow(seam=RUNTIME_PULLS, make="runtime:HubPulls", options=("allow_runtime_pull",)),
     ),

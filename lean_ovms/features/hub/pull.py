@@ -24,6 +24,8 @@ log = logging.getLogger("lean_ovms.hub")
 
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 """Matches organisation/name; a name alone for the oldest models."""
+REVISION = re.compile(r"[A-Za-z0-9_][\w./-]*", re.ASCII)
+"""Matches a branch, a tag, a commit, or a reference such as refs/pr/1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class PullRequest:
     """The directory under which unfinished pulls are, on the same file system as the target."""
     target: Path
     """The directory for the model."""
+    revision: str = ""
+    """The branch, tag or commit to pull; "" for the main branch."""
     file: str = ""
     """The model file to pull; "" for the whole model."""
     images: bool = False
@@ -63,21 +67,40 @@ def check_name(source: str) -> str:
     return source
 
 
-def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
+def directory_name(source: str, revision: str) -> str:
+    """Returns the path of a model's directory in the repository. Raises PullError if it would lead out of it."""
+    if not revision:
+        return check_name(source)
+    if not REVISION.fullmatch(revision):
+        raise PullError(f"--revision {safe(revision)} is not a branch, a tag or a commit")
+    return f"{check_name(source)}@{revision.replace('/', '-')}"
+
+
+def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient], revision: str = "") -> str:
     """Returns the name of the model file for a name or a quantization, or of the only one; "" for other models.
 
-    The hub is asked only if the directory `target` does not have the file. Raises PullError.
+    The hub is asked only if the model's directory does not have the file.
+
+    Args:
+        source: The model's name at the hub.
+        target: The model's directory.
+        wanted: The name or the quantization; "" for the usual file.
+        open_hub: Returns a client of the hub.
+        revision: The branch, tag or commit; "" for the main branch.
+
+    Raises:
+        PullError: The hub cannot be asked, or has no such file.
     """
     if model_file.is_one(Path(wanted)):
         return wanted
     if not wanted and target.exists():
         return model_file.usual(str(path.relative_to(target)) for path in model_dir.single_files(target))
     if not wanted:
-        return select.usual_of(open_hub().listing(source))
+        return select.usual_of(open_hub().listing(source, revision))
     here = (str(path.relative_to(target)) for path in target.rglob("*"))
     if name := model_file.quantized(here, wanted):
         return name
-    listing = open_hub().listing(source)
+    listing = open_hub().listing(source, revision)
     if name := model_file.quantized((file.path for file in listing.files), wanted):
         return name
     raise select.no_such_file(listing, wanted)
@@ -90,7 +113,7 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
             log.info("%s is already in %s (--overwrite_models pulls it again)", request.source, request.target)
             return False
         hub = open_hub()
-        with locked(request.repository, request.source) as staging:
+        with locked(request.repository, directory_name(request.source, request.revision)) as staging:
             if not request.overwrite and _is_present(request):
                 log.info("another process has pulled %s in the meantime", request.source)
                 return False
@@ -156,7 +179,7 @@ def _is_present(request: PullRequest) -> bool:
 
 
 def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging) -> None:
-    listing = hub.listing(request.source)
+    listing = hub.listing(request.source, request.revision)
     if request.file:
         files = select.single_file(listing, request.file)
         files += select.vision_file(listing, request.file) if request.images else []
@@ -168,6 +191,9 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
     except select.NotOpenVino as missing:
         if not (missing.checkpoint and request.converts and convert.available()):
             raise
+        if request.revision:
+            found = f"{request.source} has no OpenVINO model at --revision {request.revision}"
+            raise PullError(f"{found}, and only the main revision can be converted") from None
         _convert(request, staging)
         _add_files(hub, listing, select.pooling_files(listing), staging)
     else:

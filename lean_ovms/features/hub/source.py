@@ -31,7 +31,7 @@ class HubSource:
         if pulled:
             require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
             check_task(config)
-        for name in (*CONVERSION, "vocoder"):
+        for name in (*CONVERSION, "vocoder", "revision"):
             converted = name in CONVERSION and config.model_path and not command
             require(pulled or converted or not config.given(name), f"--{name} needs --source_model")
 
@@ -41,13 +41,14 @@ class HubSource:
         options = config.of(HubOptions)
         source = pulls.check_name(config.source_model or config.model_name)
         repository = Path(config.model_repository_path)
-        target = repository / source
-        file = pulls.file_name(source, target, config.model_file, open_hub)
+        target = repository / pulls.directory_name(source, options.revision)
+        file = pulls.file_name(source, target, config.model_file, open_hub, options.revision)
         config = config.with_model_file(file)
         request = pulls.PullRequest(
             source=source,
             repository=repository,
             target=target,
+            revision=options.revision,
             file=file,
             images=reads_images(config),
             overwrite=options.overwrite_models,
@@ -62,9 +63,8 @@ class HubSource:
             if given := config.value(row.source):
                 name = pulls.check_name(given)
                 path = target / companions.setdefault(row.path, name.replace("/", "-"))
-                pulls.pull(
-                    replace(request, source=name, target=path, file="", weight_format="", extra="", task=""), open_hub
-                )
+                companion = replace(request, source=name, target=path, revision="", file="")
+                pulls.pull(replace(companion, weight_format="", extra="", task=""), open_hub)
         return write_settings(config, target, companions, name=config.model_name or source)
 
     def prepare(self, config: Config) -> Config:

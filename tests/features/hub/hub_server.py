@@ -66,7 +66,10 @@ class Seen:
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves repositories on a free port of localhost. `token` gives access to gated and private ones."""
+    """Serves repositories on a free port of localhost. `token` gives access to gated and private ones.
+
+    "org/model@v1" is the repository org/model at its revision v1.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
@@ -132,7 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
             return repo
         return None
 
-    def _info(self, name: str, token: str, blobs: bool) -> None:
+    def _info(self, path: str, token: str, blobs: bool) -> None:
+        model, _, revision = path.partition("/revision/")
+        if revision and model in self.server.repos and f"{model}@{revision}" not in self.server.repos:
+            return self._error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        name = f"{model}@{revision}" if revision else model
         known = self.server.repos.get(name)
         fault = known.faults[""].pop(0) if known and known.faults[""] else None
         if fault is not None:
@@ -154,11 +161,13 @@ class _Handler(BaseHTTPRequestHandler):
         sha256 = repo.lie.get(path) or hashlib.sha256(content).hexdigest()
         return {**entry, "blobId": "0" * 40, "lfs": {"sha256": sha256, "size": len(content), "pointerSize": 134}}
 
-    def _resolve(self, name: str, rest: str, token: str) -> None:
+    def _resolve(self, model: str, rest: str, token: str) -> None:
+        commit, _, path = rest.partition("/")
+        revisions = (name for name in self.server.repos if name.startswith(f"{model}@"))
+        name = next((name for name in revisions if self.server.repos[name].commit == commit), model)
         repo = self._repo(name, token)
         if repo is None:
             return
-        commit, _, path = rest.partition("/")
         if commit not in (repo.commit, "main") or path not in repo.files:
             self._error(404, "EntryNotFound", "Entry not found")
         elif path.endswith(TEXT):

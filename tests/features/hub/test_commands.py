@@ -124,6 +124,32 @@ def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[C
     assert served[1].served_name == "m"
 
 
+@pytest.mark.slow
+def test_a_revision_has_a_directory_of_its_own(
+    run: Run, served: list[Config], server: HubServer, tmp_path: Path
+) -> None:
+    server.repos["org/model@refs/pr/1"] = Repo(model_files(b"older"))
+    argv = ("serve", "org/model", "--model_repository_path", "models")
+    assert run(*argv) == run(*argv, "--revision", "refs/pr/1") == 0
+    (spec,) = desired_state(served[1]).models
+    assert (spec.name, spec.config.model_dir) == ("org/model", Path("models/org/model@refs-pr-1"))
+    found = [tmp_path / "models/org" / name / "openvino_model.bin" for name in ("model", "model@refs-pr-1")]
+    assert [file.read_bytes() for file in found] == [server.repos["org/model"].files["openvino_model.bin"], b"older"]
+    server.seen.clear()
+    assert run(*argv, "--revision", "refs/pr/1") == 0
+    assert server.seen == []
+
+
+def test_a_gguf_file_of_a_revision_is_found_by_its_quantization(
+    run: Run, served: list[Config], server: HubServer
+) -> None:
+    server.repos["org/quants"] = Repo({"m-Q8_0.gguf": b"g"})
+    server.repos["org/quants@v1"] = Repo({"m-Q4_K_M.gguf": b"g"})
+    assert run("-hf", "org/quants:Q4_K_M", "--revision", "v1", "--model_repository_path", "models") == 0
+    (spec,) = desired_state(served[0]).models
+    assert Path(spec.config.model_path) == Path("models/org/quants@v1/m-Q4_K_M.gguf")
+
+
 def test_a_gguf_file_is_pulled_and_served(run: Run, served: list[Config], server: HubServer) -> None:
     server.repos["org/quants"] = Repo({"Q4/a.gguf": b"g" * 100})
     argv = ("--source_model", "org/quants", "--model_repository_path", "models", "--gguf_filename", "Q4/a.gguf")
@@ -218,6 +244,9 @@ def test_a_checkpoint_is_served_from_its_conversion(
         (("serve", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize cannot be used with --task"),
         (("pull", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize cannot be used with --task"),
         (("serve", "./m", "--vocoder", "x"), 2, "--vocoder needs --source_model"),
+        (("serve", "./m", "--revision", "v1"), 2, "--revision needs --source_model"),
+        ((*PULL, "--revision", "v1"), 1, "org/model has no revision v1 at http://127.0.0.1"),
+        ((*PULL, "--revision", "../v1"), 1, "--revision ../v1 is not a branch, a tag or a commit"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(ends_with: Ending, argv: tuple[str, ...], status: int, message: str) -> None:
@@ -235,7 +264,7 @@ def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         raise Enough
 
     monkeypatch.setattr(pull, "pull", instead)
-    monkeypatch.setattr(pull, "file_name", lambda source, target, name, open_hub: name)
+    monkeypatch.setattr(pull, "file_name", lambda source, target, name, *_: name)
     config = Config(
         source_model="org/m",
         model_repository_path=str(tmp_path),

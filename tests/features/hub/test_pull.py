@@ -401,6 +401,14 @@ def test_a_checkpoint_is_converted_when_optimum_is_installed(hub: Hub, optimum: 
     assert "--trust-remote-code" not in asked
 
 
+def test_a_revision_is_not_converted(hub: Hub, optimum: Callable[..., Path]) -> None:
+    optimum()
+    hub.repos["org/torch@v1"] = Repo({"config.json": b"{}", "model.safetensors": b"w"})
+    hub.refuses(
+        "org/torch has no OpenVINO model at --revision v1, and only the main revision", "org/torch", revision="v1"
+    )
+
+
 def test_the_weights_of_dense_modules_are_pulled_with_a_network(hub: Hub) -> None:
     hub.repos["org/embedder"] = Repo({**model_files(), "2_Dense/model.safetensors": b"x"})
     hub.pull("org/embedder")
