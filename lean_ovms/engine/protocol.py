@@ -184,6 +184,7 @@ class ResetPrefixCache(Record):
 
     role = COMMAND
     id: int
+    """The id of the command."""
     external: bool = False
     """Whether copies that features keep elsewhere, such as on disk, are removed, too."""
 
@@ -415,8 +416,11 @@ class Drafted(Record):
     """The numbers of draft tokens and accepted tokens in each draft of one sequence; sent before its final Tokens."""
 
     id: int
+    """The id of the request."""
     tokens: list[int]
+    """The number of draft tokens in each draft."""
     accepted: list[int]
+    """The number of accepted tokens in each draft."""
 
 
 @dataclass(slots=True)
@@ -455,7 +459,9 @@ class Failed(Record):
     """Ends an accepted request and all its sequences. `error` is in the form of errors.RequestError.to_wire."""
 
     id: int
+    """The id of the request."""
     error: list[str | None]
+    """The error in the form of errors.RequestError.to_wire."""
 
 
 @dataclass(slots=True)

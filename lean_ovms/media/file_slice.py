@@ -12,8 +12,11 @@ class FileSlice:
     """`size` bytes of a stored body, beginning at `start`. Ranges are read by slicing, as with a memoryview."""
 
     body: StoredBody
+    """The stored body."""
     start: int
+    """The offset of the file in the body, in bytes."""
     size: int
+    """The size of the file in bytes."""
 
     def __len__(self) -> int:
         return self.size

@@ -82,8 +82,11 @@ class Scale:
     """The normalization of pixel values for a network: (value * factor - mean) / std."""
 
     factor: float
+    """The factor of all values."""
     mean: NDArray[np.float32]
+    """The mean of each colour: [RGB]."""
     std: NDArray[np.float32]
+    """The standard deviation of each colour: [RGB]."""
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> Scale:

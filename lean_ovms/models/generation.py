@@ -356,20 +356,34 @@ class OutputDecoder:
     """
 
     index: int
+    """The number of the choice."""
     detokenizer: Detokenizer
+    """The detokenizer, which decodes tokens with the vocabulary."""
     window: WindowDetokenizer | None
+    """The detokenizer that asks the engine, for models whose vocabulary is not exact; None for others."""
     skip_special: bool
+    """Whether that one leaves out special tokens."""
     stops: StopMatcher | None
+    """The stop strings; None without any."""
     parser: AnswerParser | None
+    """The parser of reasoning and tool calls; None if the text is passed on as it is."""
     min_tokens: int
+    """The number of tokens at the beginning in which stop strings are ignored."""
     stop_ids: frozenset[int]
+    """The ids of the request's stop tokens, which are reported as the stop reason."""
     special: frozenset[int]
+    """The ids of the model's special tokens."""
     ended_by: str = ""
+    """The text of the special token that ended the choice; "" for none."""
     tokens: int = 0
+    """The number of tokens so far."""
     reasoning_tokens: int = 0
+    """The number of these that are reasoning."""
     thinking: bool = False
+    """Whether the latest event is reasoning."""
     finish: str = ""
-    _arguments: CallArguments = field(default_factory=CallArguments)
+    """The finish reason; "" while the choice continues."""
+    _arguments: CallArguments = field(default_factory=CallArguments)  # of its tool calls
     _plain: bool = field(init=False)  # whether all of its text is plain
 
     def __post_init__(self) -> None:
@@ -481,8 +495,11 @@ class Call:
     """A complete tool call."""
 
     id: str
+    """The id of the call."""
     name: str
+    """The name of the function."""
     arguments: str = ""
+    """The arguments as JSON text, as the model wrote them."""
 
 
 @dataclass(slots=True)
@@ -490,14 +507,21 @@ class CompletedChoice:
     """A completed choice, with all its deltas joined."""
 
     text: str = ""
+    """The text without reasoning and calls."""
     reasoning: str = ""
+    """The reasoning."""
     calls: list[Call] = field(default_factory=list)
+    """The tool calls, in order."""
     tokens: list[int] = field(default_factory=list)
+    """The ids of all tokens."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    """The log probability of each token, if requested."""
     audio: list[bytes] = field(default_factory=list)
+    """The audio samples of each delta that has any, in the form of types.audio."""
     finish: str = "stop"
     """The finish reason; "" if the choice does not exist, since a beam search found fewer texts."""
     stop: str | int | None = None
+    """The stop string or token id that ended the choice, if any."""
     broken_call: bool = False
     """Whether the arguments of any of its tool calls are not a JSON object."""
 

@@ -31,9 +31,13 @@ class UsageRecorder:
     """Measures a request, other than a text generation, while it runs."""
 
     started: float = field(default_factory=time.monotonic)
+    """The time.monotonic() at which the request began."""
     engine_id: int = 0
+    """The id of the request in the engine; 0 before it has one."""
     prompt_tokens: int = 0
+    """The number of tokens of its input."""
     tokens: int = 0
+    """The number of generated tokens."""
     first: float | None = None
     """The time.monotonic() of its first result; None before that."""
 

@@ -31,6 +31,8 @@ class Source(NamedTuple):
     """Whether the file begins with a docstring, which is then the first of `strings`."""
     strings: list[tuple[int, str]]
     """The line and text of each string that is a statement: docstrings, and those after constants and fields."""
+    undescribed: list[tuple[int, str]]
+    """The line and the name of each field of a record that has no line of its own, which says what the field is."""
 
 
 IMPORT = re.compile(r"^ *((?:from [\w.]+ )?import (?:\([^)]*\)|[\w., *]+))(?:  #.*)?$", re.MULTILINE)
@@ -52,11 +54,14 @@ def imports(text: str, package: tuple[str, ...]) -> Iterator[str]:
 @cache
 def source(path: Path) -> Source:
     """Parses a file, once for all tests."""
-    tree = ast.parse(path.read_text("utf-8"))
-    result = Source([], [], [], ast.get_docstring(tree) is not None, [])
+    text = path.read_text("utf-8")
+    tree, lines = ast.parse(text), text.splitlines()
+    result = Source([], [], [], ast.get_docstring(tree) is not None, [], [])
     for node in statements(tree):
         if isinstance(node, ast.ClassDef):
             result.classes.append((node.lineno, node.name))
+            if is_record(node):
+                result.undescribed.extend(undescribed(node, lines))
             if text_of_class := ast.get_docstring(node):
                 result.described.append((node.lineno, node.name, text_of_class, fields(node)))
         elif isinstance(node, Function):
@@ -74,6 +79,26 @@ def fields(node: ast.ClassDef) -> list[str]:
         places = [target for one in statements(method) for target in targets(one)]
         found += [place.attr for place in places if isinstance(place, ast.Attribute)]
     return found
+
+
+def is_record(node: ast.ClassDef) -> bool:
+    """Returns whether a class is a dataclass, a NamedTuple or a TypedDict."""
+    marks = [*node.decorator_list, *node.bases]
+    names = {ast.unparse(one.func if isinstance(one, ast.Call) else one).rpartition(".")[2] for one in marks}
+    return not names.isdisjoint(("dataclass", "NamedTuple", "TypedDict"))
+
+
+def undescribed(node: ast.ClassDef, lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yields the line and the name of each field that is not described by a string after it, by the text with which an
+    option is declared, or, if it is private, by a comment in its line."""
+    for one, following in zip(node.body, [*node.body[1:], None], strict=True):
+        if not isinstance(one, ast.AnnAssign) or not isinstance(one.target, ast.Name) or one.target.id == "_":
+            continue
+        has_string = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        is_option = isinstance(one.value, ast.Call) and len(one.value.args) > 1
+        has_comment = one.target.id.startswith("_") and "  # " in lines[(one.end_lineno or one.lineno) - 1]
+        if not (has_string or is_option or has_comment or "ClassVar" in ast.unparse(one.annotation)):
+            yield one.lineno, f"{node.name}.{one.target.id}"
 
 
 def targets(node: ast.AST) -> list[ast.expr]:

@@ -196,3 +196,7 @@ def test_lines_of_sections_begin_with_a_capital_letter() -> None:
         for line in (ast.get_docstring(function) or "").partition("Args:\n")[2].splitlines()
         if re.match(r" {4}\*{0,2}\w+: [a-z]+\b(?![._(`])", line)
     ]
+
+
+def test_each_field_of_a_record_has_its_own_line() -> None:
+    assert not [f"{file}:{line}: {field}" for file, code in sources() for line, field in code.undescribed]

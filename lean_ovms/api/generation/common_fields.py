@@ -476,8 +476,6 @@ class ReadableBody:
     fields."""
 
 
-PRECEDENCE = (("max_completion_tokens", "max_tokens"),)
-"""Pairs of names of the same setting. The first has precedence."""
 NOT_WITH_BEAMS = {
     "temperature": (0, 1),
     "top_p": (1,),
@@ -489,31 +487,6 @@ NOT_WITH_BEAMS = {
     "seed": (),
 }
 """Sampling fields that beam search ignores, with the values that have no effect anyway."""
-ONLY_WITH_BEAMS = {"length_penalty": (1,), "early_stopping": (False,)}
-DRAFTING = ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size")
-
-
-def idle_fields(
-    values: Values, sampling: SamplingParams, speculative: str | None, dropped: Collection[str] = ()
-) -> list[str]:
-    """Returns a warning for each field that is set but has no effect in this request.
-
-    Args:
-        values: The values of the fields, by the client's names.
-        sampling: The sampling parameters made of these values.
-        speculative: The model's kind of speculative decoding, "" if it drafts no tokens; None if that is not known yet.
-        dropped: Fields that the engine does not support, about which there is another warning.
-    """
-    lines = list(overruled(values, PRECEDENCE))
-    beams = sampling.beams > 1
-    for name, nothing in (NOT_WITH_BEAMS if beams else ONLY_WITH_BEAMS).items():
-        if values[name] is not None and values[name] not in nothing and name not in dropped:
-            lines.append(f"{name} has no effect {'with' if beams else 'without'} beam search")
-    if values["truncation_side"] != "left" and values["truncate_prompt_tokens"] is None:
-        lines.append("truncation_side has no effect without truncate_prompt_tokens")
-    if speculative is not None:
-        lines += [f"{name} has no effect: {why}" for name, why in _unused_drafting(speculative) if values[name]]
-    return lines
 
 
 def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterator[str]:
@@ -522,13 +495,3 @@ def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterat
         one, other = values.get(first), values.get(second)
         if one is not None and other is not None and one != other:
             yield f"{second} has no effect: {first} has precedence"
-
-
-@lru_cache(8)
-def _unused_drafting(speculative: str) -> tuple[tuple[str, str], ...]:
-    """Returns the fields for draft tokens that this kind of speculative decoding ignores, each with the reason."""
-    if not speculative:
-        return tuple((name, "the model uses no draft tokens") for name in DRAFTING)
-    if speculative == "prompt_lookup":
-        return (("assistant_confidence_threshold", "the model has no draft model"),)
-    return (("max_ngram_size", "draft tokens come from a draft model, not from the prompt"),)

@@ -329,8 +329,11 @@ class Output(NamedTuple):
     """A record to log, whose lines after the first are indented so that none looks like one of the server's own."""
 
     level: int
+    """The level, as the module logging numbers levels."""
     text: str
+    """The text, with its lines separated by newlines."""
     lines: int
+    """The number of its lines."""
 
 
 class Grouper:

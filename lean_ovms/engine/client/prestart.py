@@ -27,8 +27,11 @@ class Spawned(NamedTuple):
     """An engine process in its own group, with the front end's ends of its pipe and of its non-blocking output."""
 
     process: subprocess.Popen[bytes]
+    """The process."""
     ours: socket.socket
+    """The front end's end of the socket pair between the two processes."""
     output: FileIO
+    """The read end of the pipe to which the process writes stdout and stderr. It does not block."""
 
     def discard(self) -> None:
         self.ours.close()

@@ -52,7 +52,7 @@ class ReplyStream:
     gets larger pieces, max_tokens limits the memory, and the engine never waits.
     """
 
-    _router: ReplyRouter
+    _router: ReplyRouter  # from which the records come
     id: int
     """The id of the request."""
     sequences: InitVar[int]
@@ -77,14 +77,14 @@ class ReplyStream:
     """The number of draft tokens in each draft of the sequences that have ended; None if unknown."""
     accepted: list[int] = field(default_factory=list)
     """The number of accepted tokens in each of these drafts."""
-    _progressed: bool = False
-    _running: set[int] = field(init=False)
-    _new: dict[int, protocol.Tokens] = field(default_factory=dict)
-    _error: Exception | None = None
-    _accepted: asyncio.Future[None] | None = None
-    _sink: Sink[list[protocol.Tokens]] | None = None
+    _progressed: bool = False  # whether `progress` is not pushed yet
+    _running: set[int] = field(init=False)  # the numbers of the sequences that have not ended
+    _new: dict[int, protocol.Tokens] = field(default_factory=dict)  # by sequence, what is not pushed yet
+    _error: Exception | None = None  # why the request failed
+    _accepted: asyncio.Future[None] | None = None  # done when the engine accepts or ends the request
+    _sink: Sink[list[protocol.Tokens]] | None = None  # of `push_to` while it runs
     _paused: asyncio.Future[None] | None = None  # the sink's, that `flush` waits for
-    _ended: asyncio.Future[None] | None = None
+    _ended: asyncio.Future[None] | None = None  # done when all is pushed; `push_to` waits for it
 
     def __post_init__(self, sequences: int) -> None:
         self._running = set(range(sequences))

@@ -165,6 +165,7 @@ class Sequence(generation.QueuedSequence):
     arrival: int = 0
     """A number that increases with the order of arrival."""
     state: State = "waiting"
+    """The stage of the sequence."""
     row: int = -1
     """The row in the block tables; -1 if it is not running."""
     blocks: list[int] = field(default_factory=list)

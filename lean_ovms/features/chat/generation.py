@@ -13,15 +13,15 @@ best_of > 1 is beam search.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from ...api.fields import UINT32_MAX, Values, read, read_one
 from ...api.generation import common_fields
-from ...api.generation.common_fields import FORMS, ReadableBody, idle_fields, stream_options
+from ...api.generation.common_fields import FORMS, NOT_WITH_BEAMS, ReadableBody, overruled, stream_options
 from ...api.generation.sampling import INT32_MAX, SAMPLING, GenerationFields
 from ...api.response import warning_headers
 from ...api.router import follows_ovms
@@ -353,6 +353,7 @@ class Defaults:
     """The defaults for one model's requests: the numbers of its generation_config.json."""
 
     values: Json
+    """The file's values by their names."""
     max_tokens: int = 0
     """The most new tokens if the file has no such number; 0 for as many as the context holds."""
 
@@ -493,3 +494,42 @@ def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
         threshold = 0.0 if tokens else defaults.number("assistant_confidence_threshold")
     ngram = given["max_ngram_size"] or int(defaults.number("max_ngram_size"))
     return {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold, "max_ngram_size": ngram}
+
+
+PRECEDENCE = (("max_completion_tokens", "max_tokens"),)
+"""Pairs of names of the same setting. The first has precedence."""
+ONLY_WITH_BEAMS = {"length_penalty": (1,), "early_stopping": (False,)}
+DRAFTING = ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size")
+
+
+def idle_fields(
+    values: Values, sampling: SamplingParams, speculative: str | None, dropped: Collection[str] = ()
+) -> list[str]:
+    """Returns a warning for each field that is set but has no effect in this request.
+
+    Args:
+        values: The values of the fields, by the client's names.
+        sampling: The sampling parameters made of these values.
+        speculative: The model's kind of speculative decoding, "" if it drafts no tokens; None if that is not known yet.
+        dropped: Fields that the engine does not support, about which there is another warning.
+    """
+    lines = list(overruled(values, PRECEDENCE))
+    beams = sampling.beams > 1
+    for name, nothing in (NOT_WITH_BEAMS if beams else ONLY_WITH_BEAMS).items():
+        if values[name] is not None and values[name] not in nothing and name not in dropped:
+            lines.append(f"{name} has no effect {'with' if beams else 'without'} beam search")
+    if values["truncation_side"] != "left" and values["truncate_prompt_tokens"] is None:
+        lines.append("truncation_side has no effect without truncate_prompt_tokens")
+    if speculative is not None:
+        lines += [f"{name} has no effect: {why}" for name, why in _unused_drafting(speculative) if values[name]]
+    return lines
+
+
+@lru_cache(8)
+def _unused_drafting(speculative: str) -> tuple[tuple[str, str], ...]:
+    """Returns the fields for draft tokens that this kind of speculative decoding ignores, each with the reason."""
+    if not speculative:
+        return tuple((name, "the model uses no draft tokens") for name in DRAFTING)
+    if speculative == "prompt_lookup":
+        return (("assistant_confidence_threshold", "the model has no draft model"),)
+    return (("max_ngram_size", "draft tokens come from a draft model, not from the prompt"),)

@@ -55,7 +55,9 @@ class Echo:
     """The prompt as the choices repeat it; empty without echo."""
 
     text: str
+    """The text of the prompt; "" without echo."""
     generation: Generation
+    """The generation, which has the log probabilities of the prompt's tokens."""
 
     def logprobs(self) -> list[TokenLogprob]:
         """Returns the prompt's tokens with their log probabilities, which are known with the first delta."""

@@ -71,6 +71,7 @@ class Filling(NamedTuple):
     """The notation with which a model fills in the middle of a text."""
 
     notation: Notation
+    """The tokens that stand before, between and after the parts of such a prompt."""
     ends: tuple[int, ...]
     """The ids of the tokens that end the text of the gap."""
 

@@ -18,6 +18,7 @@ class DiskCacheAction(Record):
     )
 
     id: int
+    """The id of the command."""
     action: str
     """"save": blocks that are only in memory are written; "restore": blocks that other processes wrote are found."""
 
@@ -28,7 +29,10 @@ class BlocksOnDisk(Record):
 
     role = ANSWER
     id: int
+    """The id of the command."""
     blocks: int = 0
+    """The number of blocks and states that were saved, or are on disk."""
     bytes: int = 0
+    """Their size in bytes."""
     failed: int = 0
     """The number of blocks and states that could not be written."""

@@ -58,9 +58,11 @@ class _Images:
     """The source of a request's images, which are generated while they are pushed."""
 
     parsed: ImageGenerationRequest
+    """The request."""
     sources: list[Image]
     """The image to edit and its mask, if there are any."""
     params: list[ImageParams]
+    """The parameters of each image to generate."""
 
     async def push_to(self, sink: Sink[ImageFile]) -> None:
         await self.parsed.model.generate(self.parsed.prompt, self.params, self.sources, sink)

@@ -14,7 +14,9 @@ class GenerateImage(PixelsRecord):
 
     role = COMMAND
     id: int
+    """The id of the command."""
     prompt: str
+    """The text that describes the image."""
     params: dict[str, Any]
     """The fields of an ImageParams."""
     begun: bool
@@ -33,6 +35,7 @@ class PartialImage(DataRecord):
 
     role = PARTIAL
     id: int
+    """The id of the command."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """The file, sent as an attachment."""
 
@@ -43,6 +46,7 @@ class GeneratedImage(DataRecord):
 
     role = ANSWER
     id: int
+    """The id of the command."""
     computed_s: float
     """The seconds that generating the image took."""
     data: bytes = field(default=b"", metadata={"attached": True})

@@ -23,7 +23,9 @@ class LoraModule:
     """An adapter with its name and its path. Raises StartError for a name or a path that is not allowed."""
 
     name: str
+    """The adapter's name, which requests use as the name of a model."""
     path: str
+    """The path of the adapter's directory or file."""
     alpha: float | None = None
     """The factor of its weights; None for that of its adapter_config.json, or else 1."""
 

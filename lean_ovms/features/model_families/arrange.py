@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any
 
 from ...text.template.chat_template import DEFAULT_RENDER_S, CallsWriter, RenderTemplate, TemplateReader
-from ...text.template.messages import Capabilities, joined_contents, prepare, prepare_tools, with_blanks
+from ...text.template.messages import Capabilities, prepare, prepare_tools
 from ...types import Json
 from ...util.concurrency import TooSlowInline
 from .probe import TOOL, probe, probe_tools, reads_no_tools
@@ -558,3 +558,27 @@ def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
 def _content(content: Any, capabilities: Capabilities) -> Any:
     """Returns content in the form that the template reads."""
     return [{"type": "text", "text": content}] if isinstance(content, str) and not capabilities.strings else content
+
+
+def joined_contents(contents: Iterable[Any], between: str) -> Any:
+    """Joins contents into one text, or into a list of parts if any has parts; consecutive texts become one part."""
+    said = [content for content in contents if content]
+    if all(isinstance(content, str) for content in said):
+        return between.join(said)
+    found: list[Any] = []
+    for are_texts, run in groupby(said, key=lambda content: isinstance(content, str)):
+        pieces = list(run)
+        found += [{"type": "text", "text": between.join(pieces)}] if are_texts else chain.from_iterable(pieces)
+    return found
+
+
+def with_blanks(messages: list[Json], capabilities: Capabilities) -> list[Json]:
+    """Replaces the content of messages without text and calls by what the template accepts as an empty text."""
+    if not capabilities.blanks:
+        return messages
+    return [_with_blank(message, capabilities.blanks) for message in messages]
+
+
+def _with_blank(message: Json, blanks: Mapping[str, Any]) -> Json:
+    nothing = message.get("content") in ("", None, [{"type": "text", "text": ""}]) and not message.get("tool_calls")
+    return {**message, "content": blanks[message["role"]]} if nothing and message["role"] in blanks else message

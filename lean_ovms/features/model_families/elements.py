@@ -22,8 +22,11 @@ class Element:
     """An element: its name, the pieces of its text, and the elements inside it."""
 
     name: str
+    """The name in its tags."""
     texts: list[str] = field(default_factory=list)
+    """The pieces of text directly inside it, in order."""
     children: list[Element] = field(default_factory=list)
+    """The elements directly inside it, in order."""
 
 
 def to_json(element: Element, schema: Any) -> str:

@@ -14,6 +14,7 @@ class Pool(PixelsRecord):
 
     role = COMMAND
     id: int
+    """The id of the command."""
     inputs: list[str | list[int]]
     """Texts, which the engine tokenizes, or token ids."""
     queries: list[str | list[int]]
@@ -34,6 +35,7 @@ class PooledPart(DataRecord):
 
     role = PARTIAL
     id: int
+    """The id of the command."""
     indices: list[int]
     """The indices of the inputs in the command."""
     tokens: list[int]

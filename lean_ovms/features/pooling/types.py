@@ -42,7 +42,9 @@ class TextWithImages:
     """A text with images, whose places in the text are marked by tags (IMAGE_TAG) with their numbers from 0."""
 
     text: str
+    """The text with the tags."""
     images: tuple[Image, ...]
+    """The images, in the order of the tags' numbers."""
 
 
 PoolingInput = TextOrTokens | Pair | TextWithImages

@@ -15,9 +15,11 @@ class SlotAction(Record):
     unhandled = "slots cannot be saved, which needs the pipeline PAGED, --enable_prefix_caching and --slot_save_path"
 
     id: int
+    """The id of the command."""
     action: str
     """The action: "save", "restore", "erase", or "look", which does nothing."""
     slot: int
+    """The number of the slot, from 0."""
     file: str
     """The name of the file in the directory of slots; empty for "erase"."""
     process: int = 0
@@ -30,6 +32,7 @@ class SlotDone(Record):
 
     role = ANSWER
     id: int
+    """The id of the command."""
     tokens: int
     """The number of tokens that were saved, restored or erased."""
     bytes: int

@@ -38,6 +38,7 @@ class FilePart:
     data: memoryview | FileSlice = field(repr=False)
     """The content: a slice of the body in memory, or of the file in which the body is stored."""
     name: str = ""
+    """The name that the client gave the file; "" if unknown."""
 
 
 def read_file(value: object, name: str = "file") -> FilePart:

@@ -66,13 +66,19 @@ class SpeechRequest:
     """The parsed body of a request."""
 
     model: VoiceModel
+    """The model that speaks."""
     text: str
+    """The text to speak."""
     params: SpeakParams
+    """The parameters of the speech."""
     format: str
+    """The format of the audio, one of FORMATS."""
     sse: bool
+    """Whether the audio is sent in events, instead of as a file."""
     whole: bool
     """Whether the file is sent when it is complete, instead of while it is made."""
     headers: list[tuple[str, str]]
+    """The headers of the response with its warnings."""
 
     @property
     def rate(self) -> int:

@@ -10,9 +10,9 @@ import hashlib
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, dropwhile, groupby
+from itertools import dropwhile
 from typing import Any
 
 from ...types import SCHEMA_LITERALS, SCHEMA_MAPS, Json
@@ -73,30 +73,6 @@ def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
     if not capabilities.text_with_calls:
         prepared = [part for message in prepared for part in _text_apart(message)]
     return prepared if capabilities.several_calls else _one_call_each(prepared)
-
-
-def joined_contents(contents: Iterable[Any], between: str) -> Any:
-    """Joins contents into one text, or into a list of parts if any has parts; consecutive texts become one part."""
-    said = [content for content in contents if content]
-    if all(isinstance(content, str) for content in said):
-        return between.join(said)
-    found: list[Any] = []
-    for are_texts, run in groupby(said, key=lambda content: isinstance(content, str)):
-        pieces = list(run)
-        found += [{"type": "text", "text": between.join(pieces)}] if are_texts else chain.from_iterable(pieces)
-    return found
-
-
-def with_blanks(messages: list[Json], capabilities: Capabilities) -> list[Json]:
-    """Replaces the content of messages without text and calls by what the template accepts as an empty text."""
-    if not capabilities.blanks:
-        return messages
-    return [_with_blank(message, capabilities.blanks) for message in messages]
-
-
-def _with_blank(message: Json, blanks: Mapping[str, Any]) -> Json:
-    nothing = message.get("content") in ("", None, [{"type": "text", "text": ""}]) and not message.get("tool_calls")
-    return {**message, "content": blanks[message["role"]]} if nothing and message["role"] in blanks else message
 
 
 def _message(message: Json, capabilities: Capabilities) -> Json:

@@ -55,12 +55,17 @@ class RequestHead:
     """The head of a request. It does not change once it is read."""
 
     method: str
+    """The method."""
     path: str
+    """The decoded path."""
     query: str
+    """The query as it was sent, without the question mark."""
     headers: dict[str, str]
+    """The headers by their names in lower case; repeated ones are joined."""
     length: int | None
     """The length of the body in bytes; None if it is chunked."""
     http_1_1: bool
+    """Whether the version is HTTP/1.1, not 1.0."""
 
     @property
     def keep_alive(self) -> bool:

@@ -29,6 +29,7 @@ class AudioLimits:
     max_s: float
     """The most seconds of the decoded audio."""
     max_channels: int
+    """The most channels."""
     min_rate: int
     """The lowest sample rate in Hz."""
     max_rate: int

@@ -32,7 +32,9 @@ class InlineData:
     """An image in base64: `text` from `start` on. It is not cut out, as that would copy up to 27 MB in one call."""
 
     text: str = field(repr=False)
+    """The data URL, or other text, that contains the base64."""
     start: int
+    """The index of the first character of base64 in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class FilePath:
     """A path in the server's file system."""
 
     path: str
+    """The path as the client wrote it, which has not been checked."""
 
 
 Source = InlineData | Url | FilePath

@@ -73,7 +73,9 @@ class Scores:
     """One score for each document, and the number of tokens that were computed for them."""
 
     values: list[float]
+    """The score of each document, in the order of the request."""
     tokens: int
+    """The number of tokens that were computed for all of them."""
 
 
 async def score(request: ScoreRequest) -> Scores:

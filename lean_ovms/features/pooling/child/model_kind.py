@@ -92,6 +92,7 @@ class Recognized:
     """The result of recognizing a pooling model."""
 
     info: PoolingInfo
+    """The properties of the model."""
     causal: bool = False
     """Whether the network is a causal LM whose score is computed from its logits for two tokens."""
 

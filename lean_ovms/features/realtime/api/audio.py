@@ -29,6 +29,7 @@ class AudioFormat:
     encoding: str = "pcm"
     """The encoding: "pcm" (16 bits, little-endian), "pcmu" or "pcma" (G.711)."""
     rate: int = SAMPLE_RATE
+    """The sample rate in Hz."""
 
 
 class AudioReader:

@@ -73,7 +73,8 @@ class _Item:
     """The log probabilities of the tokens."""
     committed: bool = False
     """Whether the client or voice activity detection has ended it."""
-    dropped: bool = False  # whether input_audio_buffer.clear has dropped it
+    dropped: bool = False
+    """Whether input_audio_buffer.clear has dropped it."""
 
 
 class OpenAi:

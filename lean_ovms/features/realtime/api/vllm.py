@@ -61,7 +61,9 @@ class _Text(Said):
     """The text of one stream that has been sent, and its tokens."""
 
     prompt_tokens: int = 0
+    """The number of tokens of the decoder's prompts."""
     tokens: int = 0
+    """The number of tokens that the decoder has generated."""
 
 
 class Vllm:

@@ -137,7 +137,9 @@ class Finished(NamedTuple):
     """A finished response, as the WebSocket keeps it."""
 
     id: str
+    """The id of the response."""
     stored: bool
+    """Whether the store has the response."""
     output: bytes
     """The items of the response as JSON, for a request that continues it."""
 

@@ -44,7 +44,9 @@ class Transcript:
     stopped: str = "stop"
     """Why the last window ended: "stop", or "length" if a limit of tokens was reached."""
     _spoken: bool = False
+    """Whether any window has had text."""
     _window: str = ""
+    """The text of the unfinished window that deltas have had."""
 
     def add(self, event: SpeechEvent) -> tuple[str, Logprobs]:
         """Adds an event, and returns its new text and the log probabilities of its tokens."""

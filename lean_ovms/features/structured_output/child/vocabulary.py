@@ -31,7 +31,9 @@ class Needed(NamedTuple):
     """The special tokens of a grammar's markup, and those that end a value of free text: a boolean per token."""
 
     markup: NDArray[np.bool_]
+    """The tokens that the grammar's markup contains, as a boolean per token of the vocabulary: [vocabulary]."""
     ends: NDArray[np.bool_]
+    """The tokens that end a value of free text, in the same form."""
 
 
 class SpecialTokens:

@@ -37,8 +37,11 @@ class _Waiting:
 
 class _Job(NamedTuple):
     known: KnownImage
+    """The entry of the cache that gets the embeddings."""
     image: Image
+    """The pixels."""
     number: int
+    """The id of the request that needed the image first."""
 
 
 class ImageQueue:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.fields import doc_of
-from lean_ovms.api.generation.common_fields import DRAFTING, idle_fields
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.router import imported
 from lean_ovms.composition import compose
+from lean_ovms.features.chat.generation import DRAFTING, idle_fields
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, post
