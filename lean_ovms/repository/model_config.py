@@ -107,14 +107,14 @@ def _count(config: Json, name: str) -> int:
 
 # --- networks
 
-LANGUAGE_MODEL = "openvino_language_model.xml"
+TEXT_MODEL, LANGUAGE_MODEL = "openvino_model.xml", "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
 """The file of the network that computes the embeddings of token ids, in a model with vision."""
 TALKER = "openvino_talker_model.xml"
 """The file of the network for speech, which identifies an omni model."""
 MTP_HEAD = "openvino_mtp_model.xml"
 """The file of a model's multi-token prediction head, which drafts tokens."""
-TEXT_NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
+TEXT_NETWORKS = (TEXT_MODEL, LANGUAGE_MODEL)
 """The file of a text model's network, or of the language model in a model with vision."""
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 """The files of the tokenizer and the detokenizer."""

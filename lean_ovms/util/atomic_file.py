@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .files import read_bytes
+from .files import read_bytes, take_lock
 
 DEFAULT_MODE = 0o644
 
@@ -44,12 +44,10 @@ def _mode(path: Path, of_new: int) -> int:
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
     """Holds an exclusive lock on a directory in the `with` block, to read, change and write. Raises OSError."""
-    import fcntl  # POSIX only
-
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: the last writer wins
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            take_lock(descriptor, wait=True)
         yield
     finally:
         os.close(descriptor)

@@ -73,6 +73,27 @@ def is_private_directory(found: os.stat_result) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & OTHERS
 
 
+def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Locks an open file or directory until it is closed, or the process has ended. Returns whether it is locked now.
+
+    Args:
+        descriptor: The descriptor, by whose closing the lock is released.
+        shared: Whether others may have a shared lock at the same time; otherwise nobody else may have one.
+        wait: Whether to wait until nobody has a lock that excludes this one, instead of returning False.
+
+    Raises:
+        OSError: The file system does not support locks.
+    """
+    import fcntl  # POSIX only
+
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def read_bytes(path: Path | str) -> bytes:
     """Returns the content of a regular file. Raises OSError, or ValueError for an impossible name."""
     with open_regular(path) as file:

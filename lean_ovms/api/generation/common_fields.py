@@ -16,7 +16,7 @@ from typing import Any
 
 from ...composition import compose
 from ...errors import BadRequest
-from ...manifest import ANSWER_RULES, INPUT_EMBEDDINGS
+from ...manifest import ANSWER_RULES
 from ...observability.logging import safe
 from ...types import Json, SamplingParams
 from .. import schemas
@@ -195,36 +195,6 @@ CHAT_TEMPLATE = Field(
 )
 CONTINUE_FINAL_MESSAGE = Field(
     "continue_final_message", "bool", "continue the last message instead of starting a new one", default=False
-)
-
-
-def _frames(value: Json) -> Json:
-    """Returns how many frames of a video to read, in the form of ChatPrompt.frames. Raises BadRequest."""
-    video = value.get("video")
-    if video is None:
-        return {}
-    if not isinstance(video, dict):
-        raise BadRequest("media_io_kwargs.video must be an object", param="media_io_kwargs.video")
-    count, rate = video.get("num_frames"), video.get("fps")
-    if count is not None and (type(count) is not int or count < -1 or count == 0):
-        raise BadRequest(
-            "media_io_kwargs.video.num_frames must be a positive integer or -1",
-            param="media_io_kwargs.video.num_frames",
-        )
-    if rate is not None and (type(rate) not in (int, float) or not (0 < rate <= MAX_FPS or rate == -1)):
-        raise BadRequest(
-            f"media_io_kwargs.video.fps must be above 0 and at most {MAX_FPS}, or -1", param="media_io_kwargs.video.fps"
-        )
-    return {"num_frames": count, "fps": rate if rate != -1 else None}
-
-
-MAX_FPS = 1000
-MEDIA_IO_KWARGS = Field(
-    "media_io_kwargs",
-    "object",
-    "(vLLM) video.num_frames: most frames read from a video; video.fps: most frames per second; other keys are ignored",
-    read=_frames,
-    seam=INPUT_EMBEDDINGS,
 )
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """The fields, besides the messages, that the chat template reads; for endpoints that apply it without generating."""

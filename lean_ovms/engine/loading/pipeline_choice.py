@@ -20,7 +20,7 @@ from ...config.options import PROPERTIES
 from ...errors import StartError, last_line
 from ...manifest import DRAFT_SETTINGS, GENAI_ADAPTERS, GRAMMARS
 from ...repository import model_config, model_file
-from ...repository.model_config import TALKER, TEXT_EMBEDDINGS, TOKENIZERS
+from ...repository.model_config import TALKER, TEXT_EMBEDDINGS, TEXT_MODEL, TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,6 @@ def speaks(model_dir: Path) -> bool:
 
 # --- failures
 
-TEXT_MODEL = "openvino_model.xml"
 CACHE_OPTIONS = ("kv_cache_precision", "key_cache_precision", "value_cache_precision")
 _MEMORY = (
     *("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory"),

@@ -27,7 +27,7 @@ from ...media.file_slice import FileSlice
 from ...types import Json
 from ...types.push import Sink
 from ...util import atomic_file
-from ...util.files import open_regular, opener, read_bytes
+from ...util.files import open_regular, opener, read_bytes, take_lock
 from .feature import BatchOptions
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -83,18 +83,15 @@ class Storage:
 
     def open(self) -> bool:
         """Locks and reads the directory. Returns False if another server uses it. Raises OSError."""
-        import fcntl  # POSIX only
-
         self._directory.mkdir(0o700, parents=True, exist_ok=True)
-        lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return False
+            if not take_lock(descriptor):
+                os.close(descriptor)
+                return False
         except OSError as error:  # the file system does not support locks
             logger.warning("--files_path cannot be locked: %s", error.strerror)
-        self._lock = lock
+        self._lock = descriptor
         for path in self._directory.glob("*.json"):
             try:
                 entry = Entry(**orjson.loads(read_bytes(path)))

@@ -20,7 +20,6 @@ from ...api.generation.common_fields import (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     LOGPROBS,
-    MEDIA_IO_KWARGS,
     MESSAGES,
     PROMPT_LOGPROBS,
     RESPONSE_FIELDS,
@@ -39,7 +38,7 @@ from ...api.schemas import FUNCTION, VOICE, any_of, array, object_of
 from ...api.services import Services
 from ...composition import Composition
 from ...errors import BadRequest, RequestError
-from ...manifest import SPOKEN_ANSWERS
+from ...manifest import INPUT_EMBEDDINGS, SPOKEN_ANSWERS
 from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
@@ -332,6 +331,34 @@ def deltas_of(deltas: DeltaStream, answer: AnswerAudio | None) -> DeltaStream:
     return deltas if answer is None else answer.with_speech(deltas)
 
 
+def _frames(value: Json) -> Json:
+    """Returns how many frames of a video to read, in the form of ChatPrompt.frames. Raises BadRequest."""
+    video = value.get("video")
+    if video is None:
+        return {}
+    if not isinstance(video, dict):
+        raise BadRequest("media_io_kwargs.video must be an object", param="media_io_kwargs.video")
+    count, rate = video.get("num_frames"), video.get("fps")
+    if count is not None and (type(count) is not int or count < -1 or count == 0):
+        raise BadRequest(
+            "media_io_kwargs.video.num_frames must be a positive integer or -1",
+            param="media_io_kwargs.video.num_frames",
+        )
+    if rate is not None and (type(rate) not in (int, float) or not (0 < rate <= MAX_FPS or rate == -1)):
+        raise BadRequest(
+            f"media_io_kwargs.video.fps must be above 0 and at most {MAX_FPS}, or -1", param="media_io_kwargs.video.fps"
+        )
+    return {"num_frames": count, "fps": rate if rate != -1 else None}
+
+
+MAX_FPS = 1000
+MEDIA_IO_KWARGS = Field(
+    "media_io_kwargs",
+    "object",
+    "(vLLM) video.num_frames: most frames read from a video; video.fps: most frames per second; other keys are ignored",
+    read=_frames,
+    seam=INPUT_EMBEDDINGS,
+)
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ...util.files import take_lock
 from ...util.sizes import human_size
 from .client import PullError, RemoteFile
 
@@ -100,42 +101,39 @@ def locked(repository: Path, source: str) -> Iterator[Staging]:
     The kernel releases the lock when the process ends.
     """
     root = repository / HIDDEN / source.replace("/", "--")
-    lock = _lock(root, source)
+    descriptor = _lock(root, source)
     try:
         yield Staging(root)
         shutil.rmtree(root, ignore_errors=True)
         with contextlib.suppress(OSError):
             root.parent.rmdir()
     finally:
-        os.close(lock)
+        os.close(descriptor)
 
 
 def _lock(root: Path, source: str) -> int:
     """Opens and locks the existing directory `root`, and returns its descriptor."""
-    import fcntl  # POSIX only
-
     notified = False
     while True:
         root.mkdir(parents=True, exist_ok=True)
         try:
-            lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # the process that held the lock has just finished
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _same(lock, root):
-                return lock
-        except BlockingIOError:
-            if not notified:
-                log.info("another process is pulling %s; waiting until it is done", source)
-            notified = True
-            time.sleep(POLL_S)
+            if not take_lock(descriptor):
+                if not notified:
+                    log.info("another process is pulling %s; waiting until it is done", source)
+                notified = True
+                time.sleep(POLL_S)
+            elif _same(descriptor, root):
+                return descriptor
         except OSError as error:  # the file system does not support locks
             log.warning(
                 "%s cannot be locked (%s); do not pull the same model in two processes at once", root, error.strerror
             )
-            return lock
-        os.close(lock)
+            return descriptor
+        os.close(descriptor)
 
 
 def _same(descriptor: int, path: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import counted
 from ...repository import safetensors
-from ...repository.model_config import LANGUAGE_MODEL
+from ...repository.model_config import TEXT_NETWORKS
 from ...util import files
 from .modules import LoraModule, invalid
 
@@ -33,7 +33,6 @@ MOST_NAMES = 3
 """Names of layers or tensors in one message."""
 BASE_WEIGHTS = ".base_layer.weight"
 """The end of the names of copies of the model's own weights, which peft adds for embeddings. vLLM ignores them, too."""
-NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
 IMAGE_MODEL = "model_index.json"
 """File of a model that makes images: its adapters have the names of kohya or of diffusers, which GenAI resolves."""
 _LAYER = re.compile(rf"{re.escape(PREFIX)}(.+)\.lora_[AB](?:\.\w+)?\.weight")
@@ -99,7 +98,7 @@ def check(module: LoraModule, model_dir: Path) -> None:
     if not found:
         raise invalid(f"{file} has no tensors named {PREFIX}<layer>.lora_A.weight")
     _check_numbers(file, layer)
-    network = next(filter(Path.is_file, (model_dir / name for name in NETWORKS)), None)
+    network = next(filter(Path.is_file, (model_dir / name for name in TEXT_NETWORKS)), None)
     if network is None:
         return
     text = files.read_text(network, "utf-8", "replace")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import StartError, StoreFailure, StoreFull
-from ...util.files import open_regular
+from ...util.files import open_regular, take_lock
 from .connection import Connection, Rows, StoreUnavailable
 
 logger = logging.getLogger("lean_ovms.responses")
@@ -89,23 +89,21 @@ class Sqlite(Connection):
         self._connection.execute(f"PRAGMA user_version = {version:d}")
 
     def hold(self, server: str) -> None:
-        import fcntl  # POSIX only
-
         if self._path:
             self._server, name = server, self._lock_file(server)
-            while self._lock < 0 or not os.path.exists(name):  # another server may have removed it as a leftover
+            locked = False
+            while not locked or not os.path.exists(name):  # another server may look at it, and remove it as a leftover
                 if self._lock >= 0:
                     os.close(self._lock)
                 self._lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-                # Without support for locks, `holds` never finds a server that has ended.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try:
+                    locked = take_lock(self._lock)
+                except OSError:  # without support for locks, `holds` never finds a server that has ended
+                    locked = True
             for left in glob.glob(f"{glob.escape(self._path)}-server-*"):
                 self.holds(left.rpartition("-")[2])
 
     def holds(self, server: str) -> bool:
-        import fcntl  # POSIX only
-
         if not self._path:
             return True  # a database in memory has only one server
         try:
@@ -113,13 +111,13 @@ class Sqlite(Connection):
         except OSError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:  # the server holds the lock
-            return True
-        else:
+            if not take_lock(descriptor, shared=True):
+                return True
             with contextlib.suppress(OSError):  # the server's process was killed
                 os.unlink(self._lock_file(server))
             return False
+        except OSError:  # the file system does not support locks
+            return True
         finally:
             os.close(descriptor)
 

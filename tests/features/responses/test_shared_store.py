@@ -21,6 +21,7 @@ from lean_ovms.features.responses import database, postgres, service, sqlite, st
 from lean_ovms.features.responses.connection import StoreUnavailable
 from lean_ovms.features.responses.service import ResponseService
 from lean_ovms.types import Request
+from lean_ovms.util.files import take_lock
 from tests import databases
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
@@ -175,6 +176,34 @@ async def test_locks_of_servers_that_were_killed_are_cleared_away(tmp_path: Path
     assert not others.holds("1")
     others.close()
     assert {file.name for file in tmp_path.iterdir()} == {"store"}
+
+
+async def test_a_server_whose_new_lock_was_taken_for_a_leftover_makes_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of the file and its lock, another server that starts looks at it, and then removes it."""
+    path = str(tmp_path / "store")
+    made, others = sqlite.Sqlite(path), sqlite.Sqlite(path)
+    file, lock = tmp_path / "store-server-1", contextlib.ExitStack()
+    looks: list[bool] = []
+
+    def looked_at(descriptor: int, *, shared: bool = False) -> bool:
+        if not looks:
+            leftover = lock.enter_context(file.open())
+            looks.append(take_lock(leftover.fileno(), shared=True))
+        elif len(looks) == 1:
+            file.unlink()
+            lock.close()
+            looks.append(True)
+        return take_lock(descriptor, shared=shared)
+
+    monkeypatch.setattr(sqlite, "take_lock", looked_at)
+    made.hold("1")
+    monkeypatch.undo()
+    assert looks == [True, True]
+    assert others.holds("1")
+    made.close()
+    others.close()
 
 
 # --- a database that goes away ---

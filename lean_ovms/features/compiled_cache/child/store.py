@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ....util.files import OTHERS, is_private_directory, open_regular, read_bytes
+from ....util.files import OTHERS, is_private_directory, open_regular, read_bytes, take_lock
 
 log = logging.getLogger("lean_ovms.compiled_cache")
 
@@ -154,17 +154,14 @@ class NetworkStore:
 
 def _lock(folder: Path) -> int | None:
     """Locks a folder. Returns its descriptor, or None if another process has locked, removed or renamed it."""
-    import fcntl  # POSIX only
-
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), folder.stat()):
+        if take_lock(descriptor) and os.path.samestat(os.fstat(descriptor), folder.stat()):
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
         pass
     except OSError as error:
         log.warning("compiled networks are not stored, since %s cannot be locked: %s", folder, error.strerror)

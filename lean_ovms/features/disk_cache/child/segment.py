@@ -8,7 +8,6 @@ processes; the writer holds a lock on the index while it writes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import struct
 import time
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import StartError
-from ....util.files import is_private_directory, require_regular
+from ....util.files import is_private_directory, require_regular, take_lock
 
 MAGIC = b"LOVMSKV1"
 FINGERPRINT = 32
@@ -142,7 +141,7 @@ class SegmentWriter:
         self._data = -1
         try:
             with contextlib.suppress(OSError):  # without support for locks, other processes may remove the segment
-                fcntl.flock(self._index, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take_lock(self._index)
             self._data = open_file(segment.path.with_suffix(DATA), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             write_all(self._index, MAGIC + fingerprint)
         except BaseException:
@@ -177,14 +176,11 @@ def is_written(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not take_lock(file, shared=True)
     except OSError:  # the file system does not support locks
         return False
     finally:
         os.close(file)
-    return False
 
 
 def remove(path: Path) -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ....config import EngineConfig
-from ....engine.loading.pipeline_choice import PROVEN, TEXT_MODEL, Choice, has_vision, speaks
+from ....engine.loading.pipeline_choice import PROVEN, Choice, has_vision, speaks
 from ....engine.loading.settings import devices_in, is_npu
 from ....engine.paged.ir_weights import attention_cap, miscounts
 from ....errors import StartError
 from ....manifest import CHANGED_WEIGHTS
 from ....repository import model_config, model_file
-from ....repository.model_config import TALKER
+from ....repository.model_config import TALKER, TEXT_MODEL
 from ....types.engine import CAPABILITIES, SPEECH
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.generation.backend import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
-from ....engine.loading.pipeline_choice import TEXT_MODEL, as_start_error, check_files
+from ....engine.loading.pipeline_choice import as_start_error, check_files
 from ....engine.loading.settings import NO_LIMIT, TOKENIZER_PROPERTIES, PipelineSettings, free_memory_bytes, resolve
 from ....errors import BadRequest, last_line
 from ....manifest import GENAI_ADAPTERS
-from ....repository.model_config import is_head
+from ....repository.model_config import TEXT_MODEL, is_head
 from ....types import SamplingParams
 from .base import WARM_LENGTHS, GenAiPipeline
 from .guard.pipeline import Handle, PipelineRequest, Status

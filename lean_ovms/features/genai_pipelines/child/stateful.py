@@ -23,10 +23,11 @@ import openvino as ov
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.loading.pipeline_choice import TEXT_MODEL, as_start_error, check_files
+from ....engine.loading.pipeline_choice import as_start_error, check_files
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, last_line, too_long
 from ....manifest import GENAI_ADAPTERS
+from ....repository.model_config import TEXT_MODEL
 from .base import WARM_LENGTHS, GenAiPipeline
 from .guard.pipeline import GuardedOutput, Handle, PipelineRequest, Status
 from .settings import resolve_stateful

@@ -31,6 +31,7 @@ from .....engine.paged.network import network_input
 from .....engine.paged.parts import NoGrammars
 from .....errors import GrammarInvalid, StartError, last_line
 from .....repository import model_file
+from .....repository.model_config import TEXT_MODEL, TEXT_NETWORKS
 from .....util import resources
 from ...feature import StructuredOutputOptions
 from ..checker import CheckerSettings, ProcessGrammarChecker
@@ -150,8 +151,8 @@ def logits_width(model_dir: Path) -> int:
     """
     if (file := model_file.of(model_dir)) is not None:
         return file.logits_width()
-    networks = (model_dir / f"openvino_{name}.xml" for name in ("model", "language_model"))
-    network = next((path for path in networks if path.is_file()), model_dir / "openvino_model.xml")
+    networks = (model_dir / name for name in TEXT_NETWORKS)
+    network = next((path for path in networks if path.is_file()), model_dir / TEXT_MODEL)
     output = ov.Core().read_model(network).output("logits")
     return int(output.get_partial_shape()[2].get_length())
 
@@ -189,7 +190,7 @@ def _pipeline(tokenizer: Any, width: int) -> Any:
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = BLOCKS
     with tempfile.TemporaryDirectory(prefix="lean_ovms_") as folder:
-        ov.save_model(stand_in(width), Path(folder) / "openvino_model.xml")
+        ov.save_model(stand_in(width), Path(folder) / TEXT_MODEL)
         return genai.ContinuousBatchingPipeline(folder, tokenizer, scheduler, "CPU", INFERENCE_NUM_THREADS=1)
 
 
