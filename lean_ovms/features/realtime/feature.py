@@ -24,7 +24,9 @@ class RealtimeOptions(Options):
         16, "maximum number of open sessions of /realtime; more are rejected with 429", low=1
     )
     realtime_ahead_s: float = _realtime(
-        30.0, "seconds of audio that are received ahead of the engine; the rest is read when it has caught up", low=1
+        30.0,
+        "seconds of audio that may wait for the engine, which itself takes up to a minute; the rest is read later",
+        low=1,
     )
     realtime_idle_timeout_s: float = _realtime(60.0, "close a session after this many seconds without a message", low=1)
     realtime_partials: bool = _realtime(

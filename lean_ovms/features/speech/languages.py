@@ -33,6 +33,18 @@ _CODES = {name: code for code, name in NAMES.items()} | _OTHER_NAMES
 
 WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
 """The languages without spaces between words."""
+_UNSPACED = (
+    ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3000", "\u30ff"), ("\u3400", "\u9fff"),
+    ("\uff00", "\uffef"),
+)  # fmt: skip
+"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han, and their punctuation."""
+
+
+def separated(text: str) -> str:
+    """Puts a space before a text that follows another one, unless it has one or its script is without spaces."""
+    if not text or text[0].isspace() or any(first <= text[0] <= last for first, last in _UNSPACED):
+        return text
+    return f" {text}"
 
 
 def find(text: str, known: Collection[str]) -> str:

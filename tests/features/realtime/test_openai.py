@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.realtime.api.dialect import Said
 from lean_ovms.features.realtime.api.openai import SilenceTimer
 from tests.features.realtime.fakes import APPEND, CLEAR, COMMIT, session, silence, speech_app, tone
 
@@ -111,6 +112,99 @@ async def test_what_is_cleared_becomes_no_item(turns: object) -> None:
         events = await client.until(COMPLETED)
         assert events[-1]["transcript"] == "six"
         assert kinds(events).count("committed") == 1
+
+
+async def test_each_commit_has_an_item_although_nobody_speaks() -> None:
+    app, engine = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        engine.gate.clear()
+        for _ in range(2):
+            await client.append(silence(0.5, RATE))
+            await client.send(COMMIT)
+        await engine.caught_up()
+        engine.let_go()
+        events = [event for _ in range(2) for event in await client.until(COMPLETED)]
+    assert kinds(events) == ["committed", "completed"] * 2
+    assert len({event["item_id"] for event in events}) == 2
+
+
+async def test_clear_drops_what_is_not_committed_and_nothing_else() -> None:
+    app, engine = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        await client.append(tone(0.6, 0.35, RATE))
+        await client.until("input_audio_buffer.speech_started")
+        engine.gate.clear()
+        await client.send(COMMIT)
+        for _ in range(2):
+            await client.append(tone(0.5, 0.65, RATE))
+            await client.send(CLEAR)
+            await client.until("input_audio_buffer.cleared")
+        engine.let_go()
+        assert (await client.until(COMPLETED))[-1]["transcript"] == "three"
+        await client.append(tone(0.5, 0.85, RATE))
+        await client.send(COMMIT)
+        events = await client.until(COMPLETED)
+    assert events[-1]["transcript"] == "eight"
+    assert kinds(events)[0] == "speech_started"
+
+
+async def test_without_turn_detection_a_commit_has_all_audio_since_the_last_one() -> None:
+    """Neither a session.update nor audio that cannot be read ends it, and it may be short."""
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(turn_detection=None))
+        await client.send(APPEND, audio="%")
+        await client.append(tone(0.5, 0.35, RATE))
+        await client.send("session.update", **update(transcription={"language": "en"}))
+        await client.append(tone(0.5, 0.65, RATE))
+        await client.send(COMMIT)
+        events = await client.until(COMPLETED)
+        assert kinds(events) == [
+            "session.updated",
+            "error",
+            "session.updated",
+            "committed",
+            *["delta"] * 2,
+            "completed",
+        ]
+        assert events[-1]["transcript"] == "three six"
+        await client.append(tone(0.01, 0.35, RATE))  # the resampler holds it back
+        await client.send(COMMIT)
+        assert kinds(await client.until(COMPLETED)) == ["committed", "completed"]
+        await client.append(tone(0.5, 0.85, RATE))
+        await client.send("session.update", **update(turn_detection={"type": "server_vad"}))  # this ends the item
+        events = await client.until(COMPLETED)
+        assert kinds(events) == ["session.updated", "committed", "delta", "completed"]
+
+
+async def test_text_belongs_to_the_item_of_its_stream() -> None:
+    """Although the engine finds an utterance when the client has begun the next item."""
+    app, engine = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        engine.gate.clear()
+        await client.append(tone(0.6, 0.35, RATE))
+        await client.send("session.update", **update(turn_detection=None))
+        await client.append(tone(0.5, 0.65, RATE))
+        await client.send(COMMIT)
+        await client.until("input_audio_buffer.committed")
+        engine.let_go()
+        assert [(await client.until(COMPLETED))[-1]["transcript"] for _ in range(2)] == ["three", "six"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        ((" Hello", "world", " again"), "Hello world again"),
+        (("\u4f60\u597d", "\u4e16\u754c"), "\u4f60\u597d\u4e16\u754c"),
+    ],
+)
+def test_utterances_are_joined_as_their_script_is_written(texts: tuple[str, ...], whole: str) -> None:
+    """Also if the language is detected, or given by its name."""
+    said = Said()
+    for text in texts:
+        said.add(text)
+        said.window = ""
+    assert said.text == whole
 
 
 async def test_session_update_changes_what_it_names_only() -> None:

@@ -14,11 +14,13 @@ from lean_ovms.api.app import BODY_FACTOR
 from lean_ovms.features.embed.websocket import Closed, WebSocketRefused
 from lean_ovms.features.realtime.api import session as session_module
 from lean_ovms.features.realtime.api.endpoint import RealtimeService
+from lean_ovms.features.speech.params import AHEAD_S
+from lean_ovms.features.speech.reply import SpeechReply
 from lean_ovms.features.websocket.types import GOING_AWAY, NORMAL, Close
 from lean_ovms.observability.logging import Access, JsonLines
 from lean_ovms.util import chunked_json
 from tests.api.conftest import get
-from tests.features.realtime.fakes import COMMIT, session, silence, speech_app, tone
+from tests.features.realtime.fakes import COMMIT, FakeSpeechEngine, session, silence, speech_app, tone
 from tests.transports.http11.fakes import JumpLoop, jump_loop
 
 DONE = "transcription.done"
@@ -109,6 +111,12 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
     assert not service._clients
 
 
+async def _opened(engine: FakeSpeechEngine) -> list[SpeechReply]:
+    while not engine.open:
+        await asyncio.sleep(0)
+    return [*engine.open.values()]
+
+
 @pytest.mark.slow
 async def test_audio_ahead_of_the_engine_is_bounded() -> None:
     """The session stops receiving, so its transport stops reading; then it continues where it was."""
@@ -124,9 +132,12 @@ async def test_audio_ahead_of_the_engine_is_bounded() -> None:
             await client.send(COMMIT, final=True)
 
         sending = asyncio.ensure_future(send())
-        await engine.caught_up()
+        [served] = app.services.get(RealtimeService).sessions
+        [reply] = await _opened(engine)
+        while not (reply.seconds >= AHEAD_S and served._blocked and client.websocket._channel.full):
+            await asyncio.sleep(0)  # until everything is full
         assert not sending.done()
-        assert client.websocket._channel.full
+        assert served.written_s < AHEAD_S + 3 * len(block) / 32000 < 30 * len(block) / 32000
         engine.let_go()
         await sending
         words = (await client.until(DONE))[-1]["text"].split()
@@ -216,3 +227,17 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monk
     assert not on_loop
     assert app.services.bodies.used == 0
     await stopped(app)
+
+
+async def test_small_messages_reach_the_engine_as_few_blocks() -> None:
+    app, engine = await speech_app()
+    async with session(app) as client:
+        await client.append(silence(0.1))
+        await engine.caught_up()
+        before, sound = engine.heard, tone(0.5, 0.35)
+        queue = next(iter(app.services.get(RealtimeService).sessions)).current.audio
+        for at in range(0, len(sound), 2):
+            queue.put(sound[at : at + 2])
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "three"
+        assert engine.heard - before == 2  # the audio and its end

@@ -88,6 +88,17 @@ def update(**fields: object) -> dict[str, object]:
     return {"type": "session.update", "model": "b", **fields}
 
 
+async def test_session_update_does_not_end_the_text() -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.send(COMMIT)
+        await client.append(tone(0.5, 0.35), silence(1))
+        await client.send("session.update", model="w", language="de")
+        await client.append(tone(0.5, 0.65))
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "three six"
+
+
 WRONG_UPDATES = [
     ({"include": ["item.input_audio_transcription.bogus"]}, "invalid_event", "include"),
     ({"include": "logprobs"}, "invalid_event", "include"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ class AudioFormat:
     encoding: str = "pcm"
     """The encoding: "pcm" (16 bits, little-endian), "pcmu" or "pcma" (G.711)."""
     rate: int = SAMPLE_RATE
-    """The sample rate in Hz."""
+    """The samples per second."""
 
 
 class AudioReader:
@@ -72,17 +71,19 @@ def _invalid(why: str) -> BadRequest:
 
 
 class AudioQueue:
-    """The queue of audio blocks of a stream between the session and the engine, which iterates over it.
+    """The queue of a stream's audio between the session and the engine, which iterates over it.
 
-    `seconds` is the duration of all audio so far. `ended` says that no more blocks are taken.
+    Audio of many small messages is passed on in blocks of up to a second, since each block costs the engine the same.
     """
 
     def __init__(self, ahead_s: float) -> None:
+        """Creates an empty queue, which is full with so many seconds of audio."""
         self.seconds = 0.0
+        """The duration of all audio so far."""
         self.ended = False
+        """Whether no more audio is taken."""
         self._most = int(ahead_s * BYTES_PER_S)
-        self._blocks: deque[bytes] = deque()
-        self._bytes = 0
+        self._audio = bytearray()
         self._closed = False
         self._changed = asyncio.Event()
 
@@ -90,25 +91,23 @@ class AudioQueue:
         """Appends audio; it is dropped if no more blocks are taken."""
         self.seconds += len(block) / BYTES_PER_S
         if block and not self.ended:
-            self._blocks.append(block)
-            self._bytes += len(block)
+            self._audio += block
             self._changed.set()
 
     @property
     def full(self) -> bool:
         """Whether the queue holds as much audio as may be read ahead."""
-        return self._bytes >= self._most
+        return len(self._audio) >= self._most
 
     def close(self) -> None:
-        """Ends the audio: the iteration stops after the last block."""
+        """Ends the audio: the iteration stops after what is in the queue."""
         self._closed = True
         self._changed.set()
 
     def end(self) -> None:
-        """Drops all blocks, since no more are taken."""
+        """Drops all audio, since no more is taken."""
         self.ended = True
-        self._blocks.clear()
-        self._bytes = 0
+        self._audio.clear()
         self._changed.set()
 
     async def room(self) -> None:
@@ -119,18 +118,18 @@ class AudioQueue:
         return self
 
     async def __anext__(self) -> bytes:
-        await self._until(lambda: bool(self._blocks) or self._closed)
-        if not self._blocks:
+        await self._until(lambda: bool(self._audio) or self._closed)
+        if not self._audio:
             raise StopAsyncIteration
-        block = self._blocks.popleft()
-        self._bytes -= len(block)
+        block = bytes(self._audio[:BYTES_PER_S])
+        del self._audio[:BYTES_PER_S]
         self._changed.set()
         return block
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Waits until a condition is true.
 
-        At most two tasks wait, one for blocks and one for room; each checks its condition after every change.
+        At most two tasks wait, one for audio and one for room; each checks its condition after every change.
         """
         while not condition():
             self._changed.clear()

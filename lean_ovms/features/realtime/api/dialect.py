@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....errors import BadRequest
 from ....types import Json
 from ...speech.api.transcript import entries
-from ...speech.languages import WITHOUT_SPACES
+from ...speech.languages import separated
 from ...speech.params import TextDelta
 
 EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear")
@@ -36,14 +36,14 @@ class Said:
     window: str = ""
     """The text of the current window."""
 
-    def add(self, text: str, language: str) -> str:
+    def add(self, text: str) -> str:
         """Adds the text of a delta; returns it with a space before it if one is needed after the previous text."""
         begins, before = not self.window, self.text[-1:]
         self.window += text
-        if begins and not before:
+        if not before:
             text = text.lstrip()
-        elif begins and text and not (language in WITHOUT_SPACES or text[0].isspace() or before.isspace()):
-            text = f" {text}"
+        elif begins and not before.isspace():
+            text = separated(text)
         self.text += text
         return text
 

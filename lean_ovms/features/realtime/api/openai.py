@@ -59,14 +59,14 @@ EMPTY = "Error committing input audio buffer: the buffer is empty"
 
 @dataclass(slots=True)
 class _Item:
-    """An utterance."""
+    """An utterance, or without voice activity detection the audio between two commits."""
 
     id: str
     """The id of the item."""
     start: float
-    """The beginning of the utterance, in seconds of the session."""
+    """The beginning, in seconds of the session."""
     end: float = 0.0
-    """The end of the utterance, in seconds of the session."""
+    """The end, in seconds of the session."""
     said: Said = field(default_factory=Said)
     """The text that has been sent."""
     logprobs: list[Json] = field(default_factory=list)
@@ -77,18 +77,25 @@ class _Item:
     """Whether input_audio_buffer.clear has dropped it."""
 
 
-class OpenAi:
-    """One client's session in OpenAI's dialect.
+@dataclass(slots=True)
+class _Items:
+    """The items of one stream."""
 
-    `items` has the items that are not completed, in order. The engine's text belongs to the first one.
-    """
+    waiting: deque[_Item] = field(default_factory=deque)
+    """The items that are not completed, in order. The engine's text belongs to the first one."""
+    due: bool = False
+    """Whether the client has committed the stream, so that an item must follow even if nobody spoke."""
+    cleared: bool = False
+    """Whether the client has cleared the buffer, so that utterances that the engine finds later are dropped."""
+
+
+class OpenAi:
+    """One client's session in OpenAI's dialect."""
 
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
-        self._items: deque[_Item] = deque()
+        self._streams: dict[Stream, _Items] = {}  # of the streams that are not transcribed to their end
         self._previous: str | None = None
-        self._cleared: Stream | None = None  # the stream whose further utterances are dropped
-        self._due: Stream | None = None  # a stream that the client has committed, for which an item must be sent
         self._heard_s = 0.0  # the end of the last item in seconds
         self._silence = SilenceTimer(self._idle_s, self._timed_out)
         session.settings = openai_session.defaults(session.model_name)
@@ -100,34 +107,39 @@ class OpenAi:
                 await session.configure(openai_session.updated(session.settings, event.get("session")))
                 await self._send("session.updated", session=session.described())
             case "input_audio_buffer.append":
-                if session.current is None:
-                    stream = await session.open()
-                    if stream.settings.turns is None:
-                        self._items.append(_Item(stream.item_id, stream.offset_s))
-                await session.append(audio_of(event), committed=session.settings.turns is not None)
-                self._silence.begin()
+                await self._append(audio_of(event))
             case "input_audio_buffer.commit":
                 await self._commit()
             case _:
                 await self._clear()
 
+    async def _append(self, audio: str) -> None:
+        known, stream = self._session.current, await self._session.open()
+        detected = stream.settings.turns is not None
+        if stream is not known:
+            items = self._streams[stream] = _Items()
+            if not detected:
+                items.waiting.append(_Item(stream.item_id, stream.offset_s))
+        await self._session.append(audio, committed=detected)
+        self._silence.begin()
+
     async def _commit(self) -> None:
         stream = self._session.current
-        if stream is None or not stream.audio.seconds:
+        if stream is None or not stream.received:
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
-        item = next((item for item in self._items if item.id == stream.item_id), None)
         await self._session.close_stream(stream)
-        if stream.settings.turns is not None:
-            self._due = stream
-        elif item is not None:
-            await self._committed(item)
-        else:  # the item has failed, and its audio is gone
+        items = self._streams.get(stream)
+        if items is None:  # the stream has failed, and its audio is gone
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
+        if stream.settings.turns is not None:
+            items.due = True
+        else:
+            await self._committed(items.waiting[0])
 
     def _idle_s(self) -> float:
         """Returns the seconds of silence that are still allowed; 0 for no limit, or while somebody speaks."""
-        idle = self._session.current is not None and not self._items
-        return self._session.settings.idle_timeout_ms / 1000 if idle else 0.0
+        speaks = any(items.waiting for items in self._streams.values())
+        return 0.0 if speaks or self._session.current is None else self._session.settings.idle_timeout_ms / 1000
 
     async def _timed_out(self) -> None:
         """Sends an item without text, because nobody has spoken for idle_timeout_ms."""
@@ -151,12 +163,13 @@ class OpenAi:
         """Drops the audio that is not committed. Utterances that have ended are still transcribed."""
         stream = self._session.current
         if stream is not None and stream.settings.turns is None:
-            self._items = deque(item for item in self._items if item.id != stream.item_id)
+            self._streams.pop(stream, None)
             await self._session.drop_stream(stream)
         elif stream is not None:
-            for item in self._items:
-                item.dropped |= not item.committed
-            self._cleared = stream
+            if (items := self._streams.get(stream)) is not None:
+                items.cleared = True
+                for item in items.waiting:
+                    item.dropped |= not item.committed
             await self._session.close_stream(stream)
         await self._send("input_audio_buffer.cleared")
 
@@ -168,25 +181,32 @@ class OpenAi:
     # --- of the engine
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
+        items = await self._ended_items(stream)
         match event:
             case TurnStarted(at=at):
-                await self._started(stream, stream.offset_s + at)
+                await self._started(items, stream.offset_s + at)
             case TurnStopped(at=at):
-                await self._stopped(stream.offset_s + at)
+                await self._stopped(items.waiting[-1], stream.offset_s + at)
             case TextDelta():
-                await self._delta(stream, self._items[0], event)
+                await self._delta(stream, items.waiting[0], event)
             case WindowDone():
-                await self._window_done(stream, event)
+                await self._window_done(stream, items, event)
 
-    async def _started(self, stream: Stream, at: float) -> None:
-        item = _Item(new_id("item"), at, dropped=self._cleared is stream)
-        self._items.append(item)
+    async def _ended_items(self, stream: Stream) -> _Items:
+        """Returns the items of a stream. If a session.update has ended the only one, it is committed first."""
+        items = self._streams[stream]
+        if stream.settings.turns is None and stream.received and not items.waiting[0].committed:
+            await self._committed(items.waiting[0])
+        return items
+
+    async def _started(self, items: _Items, at: float) -> None:
+        item = _Item(new_id("item"), at, dropped=items.cleared)
+        items.waiting.append(item)
         self._silence.stop()
         if not item.dropped:
             await self._send("input_audio_buffer.speech_started", audio_start_ms=_ms(at), item_id=item.id)
 
-    async def _stopped(self, at: float) -> None:
-        item = self._items[-1]
+    async def _stopped(self, item: _Item, at: float) -> None:
         item.end = at
         if not item.dropped:
             await self._send("input_audio_buffer.speech_stopped", audio_end_ms=_ms(at), item_id=item.id)
@@ -198,7 +218,7 @@ class OpenAi:
         await self._send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
 
     async def _delta(self, stream: Stream, item: _Item, event: TextDelta) -> None:
-        text = item.said.add(event.text, stream.settings.language)
+        text = item.said.add(event.text)
         if not text or item.dropped:
             return
         extra = {}
@@ -207,24 +227,24 @@ class OpenAi:
             item.logprobs += known or ()
         await self._transcription("delta", item, delta=text, **extra)
 
-    async def _window_done(self, stream: Stream, event: WindowDone) -> None:
-        if not self._items:
+    async def _window_done(self, stream: Stream, items: _Items, event: WindowDone) -> None:
+        if not items.waiting:
             return  # the silence at the end
-        item = self._items[0]
+        item = items.waiting[0]
         if rest := item.said.rest(event.text):
             await self._delta(stream, item, TextDelta(rest))
         item.said.window = ""
         item.end = max(item.end, stream.offset_s + event.end)
         if stream.settings.turns is not None and item.committed | item.dropped:
-            await self._complete(stream)
+            await self._complete(stream, items)
 
-    async def _complete(self, stream: Stream) -> None:
-        item = self._items.popleft()
+    async def _complete(self, stream: Stream, items: _Items) -> None:
+        """Sends the transcript of the first item, unless it is dropped."""
+        item = items.waiting.popleft()
         self._heard_s = item.end
-        if item.dropped:
-            return
-        self._due = None if self._due is stream else self._due
-        await self._completed(item, logprobs=stream.settings.logprobs)
+        if not item.dropped:
+            items.due = False
+            await self._completed(item, logprobs=stream.settings.logprobs)
 
     async def _completed(self, item: _Item, *, logprobs: bool = False) -> None:
         usage = {"type": "duration", "seconds": round(max(0.0, item.end - item.start), 3)}
@@ -233,21 +253,20 @@ class OpenAi:
         self._silence.begin()
 
     async def finished(self, stream: Stream) -> None:
-        if stream.settings.turns is None:
-            self._items[0].end = stream.offset_s + stream.audio.seconds
-            await self._complete(stream)
-        elif self._due is stream:  # the client has committed the audio, but nobody spoke
-            item = _Item(stream.item_id, max(stream.offset_s, self._heard_s), stream.offset_s + stream.audio.seconds)
-            self._items.append(item)
-            await self._committed(item)
-            await self._complete(stream)
+        items = await self._ended_items(stream)
+        del self._streams[stream]
+        if items.due:  # the client has committed the audio, but nobody spoke
+            items.waiting.append(_Item(stream.item_id, max(stream.offset_s, self._heard_s)))
+            await self._committed(items.waiting[0])
+        elif stream.settings.turns is not None or not stream.received:
+            return
+        items.waiting[0].end = stream.offset_s + stream.audio.seconds
+        await self._complete(stream, items)
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
         """Sends the error for each item without a transcript, or as a separate event if there is none."""
-        waiting = [item for item in self._items if not item.dropped]
-        if stream.settings.turns is None:
-            waiting = [item for item in waiting if item.id == stream.item_id]
-        self._items = deque(item for item in self._items if item not in waiting)
+        items = self._streams.pop(stream, None) or _Items()
+        waiting = [item for item in items.waiting if not item.dropped]
         for item in waiting:
             await self._transcription("failed", item, error=error.body()["error"])
         if not waiting:

@@ -59,6 +59,8 @@ class Stream:
         """Set once the client has asked for the text. Before that the text is computed, but not sent."""
         self.task: asyncio.Task[None] | None = None
         """The task of the transcription; None before it has begun."""
+        self.received = False
+        """Whether the client has sent audio for it, which the reader may hold back."""
         self.closed = self.cancelled = False
 
     def close(self) -> None:
@@ -189,13 +191,17 @@ class TranscriptionSession:
             self._stopping.set_result(None)
 
     async def configure(self, settings: Settings) -> None:
-        """Applies settings to audio that arrives from now on. Raises RequestError if the model lacks the support."""
+        """Applies settings to the next stream. Raises RequestError if the model lacks the support.
+
+        The current stream ends if its audio has another format or utterances are detected; otherwise only the client
+        says where it ends.
+        """
         if settings == self.settings:
             return
         settings.params((await self.model(settings.model)).speech, partials=False)
-        if self.current is not None:
-            await self.close_stream(self.current)
-        self.settings = settings
+        self.settings, stream = settings, self.current
+        if stream is not None and (stream.settings.turns or settings.turns or stream.reader.format != settings.format):
+            await self.close_stream(stream)
 
     async def append(self, audio: str, *, committed: bool) -> None:
         """Adds audio in base64 to the current stream, or to a new one.
@@ -210,6 +216,7 @@ class TranscriptionSession:
             await asyncio.to_thread(reader.prepare)
         size = len(audio)
         block = await self.services.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
+        stream.received = True
         stream.audio.put(block)
         self._blocked = True
         await stream.audio.room()

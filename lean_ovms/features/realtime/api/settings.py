@@ -24,7 +24,7 @@ class Settings:
     model: str = ""
     """The name of the model."""
     language: str = ""
-    """The code of the language; empty to detect it."""
+    """The code or the name of the language, as the client gave it; empty to detect it."""
     prompt: str = ""
     """The text that precedes the first window, as context for the model."""
     hotwords: str = ""

@@ -60,6 +60,8 @@ FINAL = Field("final", "bool", "true after the last audio", default=False)
 class _Text(Said):
     """The text of one stream that has been sent, and its tokens."""
 
+    stream: Stream | None = None
+    """The stream; None before the first one."""
     prompt_tokens: int = 0
     """The number of tokens of the decoder's prompts."""
     tokens: int = 0
@@ -72,7 +74,7 @@ class Vllm:
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
         self._started = False  # whether a commit has started the transcription
-        self._texts: dict[str, _Text] = {}
+        self._text = _Text()  # streams are transcribed one after another, so one text suffices
         session.settings = Settings(model=session.model_name, joined=True)
 
     async def handle(self, event: Json) -> None:
@@ -127,23 +129,28 @@ class Vllm:
         await self._session.send({"type": "error", "error": error.message, "code": code})
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
-        said = self._texts.setdefault(stream.item_id, _Text())
+        said = self._text_of(stream)
         if isinstance(event, TextDelta):
-            await self._delta(stream, said, event)
+            await self._delta(said, event)
         elif isinstance(event, WindowDone):
             if rest := said.rest(event.text):
-                await self._delta(stream, said, TextDelta(rest))
+                await self._delta(said, TextDelta(rest))
             said.window = ""
             said.prompt_tokens += event.prompt_tokens
             said.tokens += event.tokens
 
-    async def _delta(self, stream: Stream, said: _Text, event: TextDelta) -> None:
-        text = said.add(event.text, stream.settings.language)
+    def _text_of(self, stream: Stream) -> _Text:
+        if self._text.stream is not stream:
+            self._text = _Text(stream=stream)
+        return self._text
+
+    async def _delta(self, said: _Text, event: TextDelta) -> None:
+        text = said.add(event.text)
         if text:  # the event has log probabilities if they are wanted
             await self._session.send({"type": "transcription.delta", "delta": text, "logprobs": logprobs(event)})
 
     async def finished(self, stream: Stream) -> None:
-        said = self._texts.pop(stream.item_id, None) or _Text()
+        said = self._text_of(stream)
         usage = {
             "prompt_tokens": said.prompt_tokens,
             "total_tokens": said.prompt_tokens + said.tokens,
@@ -154,7 +161,6 @@ class Vllm:
         await self._session.send({"type": "transcription.done", "text": said.text, "usage": usage})
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
-        self._texts.pop(stream.item_id, None)
         await self.refuse(error, {})
 
     def close(self) -> None:

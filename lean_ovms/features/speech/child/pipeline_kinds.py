@@ -36,11 +36,6 @@ QWEN_LANGUAGES = (
 """Languages of Qwen3-ASR, if config.json has no support_languages."""
 FUN_LANGUAGES = ("zh", "en", "ja")
 """Languages of Fun-ASR-Nano; its files do not say."""
-UNSPACED = (
-    ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3000", "\u30ff"), ("\u3400", "\u9fff"),
-    ("\uff00", "\uffef"),
-)  # fmt: skip
-"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han, and their punctuation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,7 @@ class Kind:
             texts: The texts that the model was given with the audio.
             found: The result of the pipeline's generate.
         """
-        text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
+        text, tokens = languages.separated(found.texts[0].lstrip()), found.perf_metrics.get_num_generated_tokens()
         named = found.languages[0] if found.languages else ""
         return WindowDone(
             text=text,
@@ -112,7 +107,7 @@ class Kind:
         """Converts new text of a window to a delta."""
         if not job.begun:
             job.begun = True
-            text = _joint(text)
+            text = languages.separated(text.lstrip())
         return TextDelta(text)
 
 
@@ -215,14 +210,6 @@ def _sampling(params: TranscribeParams) -> dict[str, Any]:
         if params.top_k > 0:
             found["top_k"] = params.top_k
     return found
-
-
-def _joint(text: str) -> str:
-    """Puts a space before a text, to separate it from the text before, unless its script is written without spaces."""
-    text = text.lstrip()
-    if not text or any(first <= text[0] <= last for first, last in UNSPACED):
-        return text
-    return f" {text}"
 
 
 def _whole(job: Job, text: str) -> list[Segment]:

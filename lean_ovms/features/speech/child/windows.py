@@ -9,9 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ....types.audio import SAMPLE_RATE
+from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ..params import TurnDetection
 from .recognizer import Samples
 from .vad import FRAME, SILENCE, Detector, rms
@@ -47,23 +46,24 @@ class Buffer:
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self._data: NDArray[np.int16] = np.zeros(0, np.int16)
+        self._data = bytearray()  # grows without copying all of it for every small record
 
     @property
     def end(self) -> int:
-        return self.start + len(self._data)
+        return self.start + len(self._data) // SAMPLE_BYTES
 
     def append(self, data: bytes) -> None:
-        self._data = np.concatenate((self._data, np.frombuffer(data, "<i2")))
+        self._data += data
 
     def samples(self, start: int, end: int) -> Samples:
         """Returns the samples from `start` to before `end`, which must be in the buffer."""
-        return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
+        found = np.frombuffer(self._data, "<i2", end - start, (start - self.start) * SAMPLE_BYTES)
+        return found.astype(np.float32) / 32768.0
 
     def forget(self, before: int) -> None:
         """Drops the samples before a position."""
-        if before - self.start > SAMPLE_RATE:  # in large parts, not for every frame
-            self._data = self._data[before - self.start :].copy()
+        if before > self.start:
+            del self._data[: (before - self.start) * SAMPLE_BYTES]
             self.start = before
 
 
