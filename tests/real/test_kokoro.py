@@ -30,7 +30,7 @@ def test_whisper_hears_what_kokoro_says(kokoro_ir: Path, whisper_ir: Path) -> No
     recognizer, detector, has_speech = hearing.load(
         Config(model_path=str(whisper_ir), task="speech2text", plugin_config=EXACT)
     )
-    listener = SpeechTask(recognizer, 8, detector, has_speech)
+    listener = SpeechTask(recognizer, 8, 8, detector, has_speech)
     spoken = [found for params in SPOKEN for found in synthesizer.speak([(TEXT, params)])]
     lengths = []
     for speech in spoken:

@@ -70,7 +70,7 @@ def task(whisper_ir: Path) -> SpeechTask:
         pytest.skip("no espeak-ng: apt-get install espeak-ng")
     config = Config(model_path=str(whisper_ir), task="speech2text", plugin_config=EXACT)
     recognizer, detector, has_speech = loading.load(config)
-    return SpeechTask(recognizer, 8, detector, has_speech)
+    return SpeechTask(recognizer, 8, 8, detector, has_speech)
 
 
 def words(text: str) -> list[str]:

@@ -15,6 +15,8 @@ WINDOW_S = 30.0
 """The longest audio that Whisper takes at once, in seconds."""
 AHEAD_S = 60.0
 """Audio that the front end sends beyond what the engine has transcribed; then it waits."""
+TOKEN_CHARACTERS = 16
+"""Characters of a prompt for each token that the model reads; words have four to six for each."""
 
 TRANSCRIBE = "transcribe"
 TRANSLATE = "translate"
@@ -40,6 +42,13 @@ class SpeechInfo:
     """The decoder, "decode_loop" (this project's) or "asr_pipeline" (openvino_genai's)."""
     vad: str = ""
     """The voice activity detector, "silero" or "energy"."""
+
+    def end_of(self, text: str) -> str:
+        """Returns the end of a prompt or of hotwords, with at least the tokens that the model reads.
+
+        The engine process tokenizes it, for which a megabyte may take half a minute.
+        """
+        return text[max(0, len(text) - self.max_prompt_tokens * TOKEN_CHARACTERS) :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +113,6 @@ class TranscribeParams:
     """Whether the request takes precedence over files, as somebody is speaking."""
     vad: bool = True
     """Whether windows without speech are skipped."""
-    priority: int = 0
-    """The priority of the request; lower values are computed first."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,8 +158,8 @@ class TextDelta:
 
     text: str
     """The text."""
-    logprobs: list[tuple[str, float]] | None = None
-    """The text and the log probability of each token; None if they are not requested or not known."""
+    logprobs: list[tuple[bytes, float]] | None = None
+    """The bytes and the log probability of each token; None if they are not requested or not known."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class Transcribe(Record):
     params: dict[str, Any]
     """The fields of params.TranscribeParams."""
     client: str = ""
-    """The name of the client, by which engine time is shared fairly."""
+    """The name of the client. Clients take turns."""
     start: int = 0
     """The number of samples that are transcribed already; the Audio records begin after them."""
     state: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class SpeechText(Record):
     text: str
     """The text."""
     logprobs: list[tuple[str, float]] | None = None
-    """The text and the log probability of each token; None if they are not requested, or not known."""
+    """The bytes of each token, as Latin-1, and its log probability; None if they are not requested or not known."""
 
 
 @dataclass(slots=True)

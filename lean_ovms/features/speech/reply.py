@@ -193,7 +193,8 @@ class SpeechReply:
         if text:
             self._text += text
             logprobs = record.logprobs if not repeated else None
-            self._events.put_nowait(TextDelta(text, [(t, p) for t, p in logprobs] if logprobs is not None else None))
+            known = None if logprobs is None else [(token.encode("latin-1"), value) for token, value in logprobs]
+            self._events.put_nowait(TextDelta(text, known))
 
     def _add_turn(self, record: records.SpeechTurn) -> None:
         if self._repeated_turns:

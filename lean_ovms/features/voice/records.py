@@ -22,7 +22,7 @@ class Speak(Record):
     begun: bool
     """Whether an earlier part of its request has been spoken, so that it is not refused if too many texts wait."""
     client: str = ""
-    """The name of the client that sends it."""
+    """The name of the client. Clients take turns."""
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ class FakeSpeechEngine(FakeTaskClient):
 
     def __init__(self, config: Config) -> None:
         recognizer = FakeRecognizer(config)
-        super().__init__(SpeechTask(recognizer, 64), recognizer.info, recognizer.vocabulary)
+        super().__init__(SpeechTask(recognizer, 64, 64), recognizer.info, recognizer.vocabulary)
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked: list[TranscribeParams] = []

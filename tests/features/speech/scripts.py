@@ -61,7 +61,7 @@ def spoken(*texts: str, start: float = 0.0, **window: Any) -> Script:
         "prompt_tokens": 4,
         "tokens": len(texts),
     }
-    return [*(TextDelta(text, [(text, -0.5)]) for text in texts), WindowDone(**{**done, **window})]
+    return [*(TextDelta(text, [(text.encode(), -0.5)]) for text in texts), WindowDone(**{**done, **window})]
 
 
 HELLO = spoken(" Three", " one", " four.")

@@ -25,7 +25,8 @@ class FakeVoiceEngine(FakeTaskClient):
 
     def __init__(self, config: Config) -> None:
         self.synthesizer = FakeSynthesizer(config)
-        super().__init__(VoiceTask(self.synthesizer, config.max_queued_requests), self.synthesizer.info)
+        limits = config.max_queued_requests, config.max_queued_requests_per_client
+        super().__init__(VoiceTask(self.synthesizer, *limits), self.synthesizer.info)
         self.asked: list[tuple[str, SpeakParams, bool]] = []
         self.cancelled: list[str] = []
         self.gate: asyncio.Event | None = None

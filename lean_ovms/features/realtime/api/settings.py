@@ -45,8 +45,8 @@ class Settings:
         turns = self.turns or (TurnDetection() if self.joined else None)
         return TranscribeParams(
             language=_known_language(self.language, info),
-            prompt=self.prompt,
-            hotwords=self.hotwords,
+            prompt=info.end_of(self.prompt),
+            hotwords=info.end_of(self.hotwords),
             logprobs=self.logprobs and "logprobs" in info.capabilities,
             turns=turns,
             partials=partials and turns is not None,

@@ -129,7 +129,7 @@ def vtt(segments: Sequence[Segment]) -> str:
 
 def _line(segment: Segment) -> str:
     """Returns the text of a segment on one line, in which an arrow cannot be mistaken for the times of a cue."""
-    return " ".join(segment.text.split()).replace("-->", "->")
+    return " ".join(segment.text.split()).replace("-->", "\N{RIGHTWARDS ARROW}")
 
 
 def _escaped(text: str) -> str:

@@ -20,6 +20,10 @@ from ..params import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
 from .fields import TRANSCRIPTIONS
 
 WITH_SEGMENTS = ("srt", "vtt")
+OF_SAMPLING = ("temperature", "top_p", "top_k", "seed")
+"""The fields that choose random tokens, which a beam search does not."""
+OF_BEAMS = ("n", "length_penalty")
+"""The fields of a beam search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +63,13 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
     _check_stream(values)
     info = model.speech
     params = _params(values, info, task)
-    names = values.get("timestamp_granularities") or ()
     verbose = values["response_format"] == "verbose_json"
     unread = {name: value for name, value in body.items() if name not in common_fields.UNSUPPORTED.places}
     parsed = AudioRequest(
         values=values,
         model=model,
         params=params,
-        segments=params.segments and (verbose or "segment" in names),
+        segments=params.segments and (verbose or "segment" in _details(values, "timestamp_granularities")),
         include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
         headers=warning_headers([*_ignored(values, fields, body, task), *common_fields.warnings(fields, unread)]),
     )
@@ -87,11 +90,17 @@ def _check_stream(values: Values) -> None:
             raise BadRequest("Stream options can only be defined when `stream=True`.", param=name)
 
 
+def _details(values: Values, name: str) -> list[str]:
+    """Returns the texts in a field that asks for more members of the answer; none if the answer is only a text."""
+    only_text = values["response_format"] not in ("json", "verbose_json") and not values["stream"]
+    return [] if only_text else values.get(name) or []
+
+
 def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
     """Returns the parameters of the transcription for the engine. Raises BadRequest."""
     if task == TRANSLATE:
         _check_translation(values, info)
-    form, names = values["response_format"], values.get("timestamp_granularities") or ()
+    form, names = values["response_format"], _details(values, "timestamp_granularities")
     words = "word" in names
     if words and "words" not in info.capabilities:
         raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
@@ -103,8 +112,8 @@ def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
     return TranscribeParams(
         task=task,
         language=code_of(values["language"], info.languages) if values["language"] else "",
-        prompt=values["prompt"],
-        hotwords=" ".join(filter(None, (values["hotwords"], keywords))),
+        prompt=info.end_of(values["prompt"]),
+        hotwords=info.end_of(" ".join(filter(None, (values["hotwords"], keywords)))),
         segments=form in WITH_SEGMENTS or "segment" in names or (form == "verbose_json" and not words),
         words=words,
         temperature=float(values["temperature"]),
@@ -118,7 +127,7 @@ def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
         beams=beams,
         length_penalty=float(values["length_penalty"]),
         max_tokens=values["max_completion_tokens"] or 0,
-        logprobs=bool(values.get("include")) and "logprobs" in info.capabilities,
+        logprobs=bool(_details(values, "include")) and "logprobs" in info.capabilities,
         turns=TurnDetection(**turns) if turns else None,
     )
 
@@ -141,15 +150,23 @@ def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterato
         yield "min_p is not supported and was ignored"
     if values.get("languages"):
         yield "languages is not supported and was ignored; use language"
-    if values["n"] > 1 and not values["use_beam_search"]:
-        yield "n has no effect without use_beam_search"
-    if values["length_penalty"] != 1 and not values["use_beam_search"]:
-        yield "length_penalty has no effect without use_beam_search"
+    yield from _overruled(values, fields)
     if values["to_language"] and task != TRANSLATE:
         yield "to_language has no effect: a transcription is in the spoken language"
     given = {name.removesuffix("[]") for name, value in body.items() if value not in (None, "", [])}
     for name in sorted(given & (TRANSCRIPTIONS.names - fields.names)):
         yield f"{name} is not supported for translations and was ignored"
+
+
+def _overruled(values: Values, fields: FieldSet) -> Iterator[str]:
+    """Yields a warning for each field that has no effect because of another field's value."""
+    beams = values["use_beam_search"]
+    for name in OF_SAMPLING if beams and values["n"] > 1 else () if beams else OF_BEAMS:
+        if values[name] != fields.defaults[name]:
+            yield f"{name} has no effect with{'' if beams else 'out'} use_beam_search"
+    for name in ("timestamp_granularities", "include"):
+        if values.get(name) and not _details(values, name):
+            yield f"{name} has no effect with response_format {values['response_format']}"
 
 
 def code_of(text: str, known: Collection[str]) -> str:

@@ -11,12 +11,15 @@ from ..params import Segment, SpeechEvent, TextDelta, WindowDone, Word
 FRAMES_PER_S = 100
 """The number of Whisper's frames per second, which count as tokens of audio, as in vLLM."""
 
-Logprobs = list[tuple[str, float]]
+Logprobs = list[tuple[bytes, float]]
+"""The bytes and the log probability of each token. A token may be a part of a character."""
 
 
 def entries(logprobs: Logprobs) -> list[Json]:
     """Returns the log probabilities of tokens as OpenAI's objects."""
-    return [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in logprobs]
+    return [
+        {"token": token.decode("utf-8", "replace"), "logprob": value, "bytes": list(token)} for token, value in logprobs
+    ]
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class Transcript:
     words: list[Word] = field(default_factory=list)
     """The words so far, with their times."""
     logprobs: Logprobs = field(default_factory=list)
-    """The text and the log probability of each token."""
+    """The bytes and the log probability of each token."""
     language: str = ""
     """The language of the first window with text."""
     seconds: float = 0.0

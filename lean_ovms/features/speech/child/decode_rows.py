@@ -93,7 +93,7 @@ class DecodeRow:
         self._single = len(self._ladder) == 1 and job.params.beams == 1  # whether its first text is also its last
         self._streams = job.stream and self._single
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._unsent: list[tuple[str, float]] = []
+        self._unsent: list[tuple[bytes, float]] = []
         self.attempts = self._begin()
         """The texts that are being decoded, all at one temperature."""
         self.chosen = self.attempts[0]
@@ -169,7 +169,7 @@ class DecodeRow:
 
     def _stream(self, token: int, logprob: float) -> None:
         text = self._decoder.decode(self._pieces[token])
-        self._unsent.append((self._pieces[token].decode("utf-8", "replace"), round(logprob, 4)))
+        self._unsent.append((self._pieces[token], round(logprob, 4)))
         if text:
             self.job.pieces.append(TextDelta(text, self._unsent if self.job.params.logprobs else None))
             self._unsent = []
@@ -272,11 +272,7 @@ class DecodeRow:
         logprobs = None
         if self.job.params.logprobs:
             rows = zip(self.tokens, self.chosen.logprobs, strict=False)  # without speech there are no tokens
-            logprobs = [
-                (self._pieces[token].decode("utf-8", "replace"), round(logprob, 4))
-                for token, logprob in rows
-                if token < self._files.eot
-            ]
+            logprobs = [(self._pieces[token], round(logprob, 4)) for token, logprob in rows if token < self._files.eot]
         if text:
             self.job.pieces.append(TextDelta(text, logprobs))
 

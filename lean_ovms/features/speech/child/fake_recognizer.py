@@ -96,7 +96,7 @@ def _work(job: Job) -> Iterator[None]:
             break
         text = f" {word.word}"
         if job.stream:
-            job.pieces.append(TextDelta(text, [(text, -0.1)] if job.params.logprobs else None))
+            job.pieces.append(TextDelta(text, [(text.encode(), -0.1)] if job.params.logprobs else None))
         words.append(word)
         yield
     text = "".join(f" {word.word}" for word in words)

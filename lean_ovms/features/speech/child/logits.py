@@ -12,6 +12,8 @@ from .whisper_files import WhisperFiles
 
 Logits = NDArray[np.float32]
 NEVER = -np.inf
+LEAST_FACTOR = 1e-30
+"""The least repetition penalty that is applied: a logit divided by a smaller one could exceed float32's range."""
 
 
 class Rules:
@@ -66,11 +68,13 @@ class Rules:
 
 
 def log_sum(logits: Logits) -> float:
+    """Returns the logarithm of the sum of the exponentials of logits."""
     top = float(logits.max())
     return top + float(np.log(np.exp(logits - top).sum(dtype=np.float64)))
 
 
 def probability(logits: Logits, token: int) -> float:
+    """Returns the probability of a token."""
     return float(np.exp(float(logits[token]) - log_sum(logits)))
 
 
@@ -80,8 +84,8 @@ def penalize(logits: Logits, tokens: Sequence[int], params: TranscribeParams) ->
         return
     seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)
     if params.repetition_penalty != 1.0:
-        values = logits[seen]
-        logits[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+        values, factor = logits[seen], np.float32(max(LEAST_FACTOR, params.repetition_penalty))
+        logits[seen] = np.where(values > 0, values / factor, values * factor)
     if params.presence_penalty or params.frequency_penalty:
         logits[seen] -= params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
 
@@ -90,14 +94,15 @@ def sample(logits: Logits, temperature: float, params: TranscribeParams, rng: np
     """Returns the likeliest token, or with a temperature a random one among those that top_k and top_p allow."""
     if temperature <= 0:
         return int(logits.argmax())
-    scaled = logits.astype(np.float64) / temperature
+    with np.errstate(over="ignore"):  # with a tiny temperature all but the likeliest become impossible
+        scaled = (logits.astype(np.float64) - logits.max()) / temperature
     if params.top_k <= 0 and params.top_p >= 1.0:  # nothing is excluded, so there is no need to sort
-        shares = np.cumsum(np.exp(scaled - scaled.max()))
+        shares = np.cumsum(np.exp(scaled))
         return int(np.searchsorted(shares, (1.0 - rng.random()) * shares[-1]))
     order = np.argsort(-scaled, kind="stable")
     if params.top_k > 0:
         order = order[: params.top_k]
-    shares = np.exp(scaled[order] - scaled[order[0]])
+    shares = np.exp(scaled[order])
     shares /= shares.sum()
     if params.top_p < 1.0:
         count = int(np.searchsorted(np.cumsum(shares), params.top_p)) + 1

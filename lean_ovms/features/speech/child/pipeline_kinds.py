@@ -194,8 +194,8 @@ def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
 
 
 def plain(text: str) -> str:
-    """Removes from a text what the tokenizer would read as special tokens."""
-    return SPECIAL.sub("", text).strip()
+    """Replaces with spaces what the tokenizer would read as special tokens. Without them, others could be formed."""
+    return SPECIAL.sub(" ", text).strip()
 
 
 def _sampling(params: TranscribeParams) -> dict[str, Any]:

@@ -180,7 +180,9 @@ class Transcription:
             known = min(self._to_skip, len(piece.text))  # already sent in partial results
             self._to_skip -= known
             if text := piece.text[known:]:
-                out.append(SpeechText(self.id, text, None if known else piece.logprobs))
+                logprobs = None if known else piece.logprobs
+                sent = None if logprobs is None else [(token.decode("latin-1"), value) for token, value in logprobs]
+                out.append(SpeechText(self.id, text, sent))
         job.pieces.clear()
         if job.result is not None:
             cut, self.job, self.care = self._cut, None, 0

@@ -1,7 +1,7 @@
 """The engine task that transcribes: it decides whose window is next, and has a recognizer compute it.
 
-Live requests come before files. Among equals, the one that has used the least engine time is next. They take turns
-window by window, so a short file waits for a long one at most for one window.
+Live requests come before files. Then clients take turns, and so do the requests of each client, window by window: a
+short file waits for a long one at most for one window, and for another client's many files no longer.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
     if config.without_model:
         from .fake_recognizer import FakeRecognizer
 
-        return SpeechTask(FakeRecognizer(config), config.max_queued_requests)
+        return SpeechTask(FakeRecognizer(config), config.max_queued_requests, config.max_queued_requests_per_client)
     from . import model
 
     recognizer, detector, has_speech = model.load(config)
-    return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
+    limits = config.max_queued_requests, config.max_queued_requests_per_client
+    return SpeechTask(recognizer, *limits, detector, has_speech)
 
 
 class SpeechTask(Task):
@@ -46,6 +47,7 @@ class SpeechTask(Task):
         self,
         recognizer: Recognizer,
         most: int,
+        most_per_client: int,
         detector: Callable[[], Detector] = EnergyDetector,
         has_speech: Callable[[Samples], bool] = lambda samples: True,
         clock: Callable[[], float] = time.monotonic,
@@ -55,6 +57,7 @@ class SpeechTask(Task):
         Args:
             recognizer: The loaded model.
             most: The most requests at once.
+            most_per_client: The most of these of one client.
             detector: Makes the voice activity detector of a request.
             has_speech: Returns whether samples have speech. It is asked for each window of a file, and windows without
                 speech are not computed.
@@ -62,13 +65,15 @@ class SpeechTask(Task):
         """
         super().__init__(recognizer.info, recognizer.vocabulary)
         self.recognizer = recognizer
-        self._most = most
+        self._most, self._most_per_client = most, most_per_client
         self._detector = detector
         self._has_speech = has_speech
         self._clock = clock
         self._sessions: dict[int, Transcription] = {}
         self._running: dict[Job, Transcription] = {}
         self._turn = 0
+        self._windows: dict[str, int] = {}
+        """The windows that were started for each client with requests, more for one that has come later."""
         self._steps = 0
 
     @property
@@ -107,20 +112,26 @@ class SpeechTask(Task):
 
     def _open(self, command: records.Transcribe) -> None:
         """Opens a request, whose parameters the front end has checked. Raises TooManyRequests."""
+        own = sum(one.client == command.client for one in self._sessions.values())
         if len(self._sessions) >= self._most:
-            running = counted(
-                self._most, "request is already being transcribed", "requests are already being transcribed"
-            )
-            raise busy(running)
+            raise busy(_transcribed(self._most))
+        if own >= self._most_per_client:
+            raise busy(_transcribed(self._most_per_client, " of this client"))
         session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn
         self._sessions[command.id] = session
+        # A client that was idle begins like the one that has got the least, so that idle time does not count.
+        self._windows.setdefault(command.client, min(self._windows.values(), default=0))
 
     def _close(self, number: int) -> None:
         session = self._sessions.pop(number, None)
-        if session is not None and session.job is not None:
+        if session is None:
+            return
+        if session.job is not None:
             session.job.cancelled = True
             self._running.pop(session.job, None)
+        if all(one.client != session.client for one in self._sessions.values()):
+            del self._windows[session.client]
 
     def _fail(self, session: Transcription, error: RequestError) -> None:
         self.out.append(protocol.Failed(session.id, error.to_wire()))
@@ -161,7 +172,7 @@ class SpeechTask(Task):
         if any(one.care for one in self._running.values()):
             return None
         waiting = [one for one in self._sessions.values() if one.waiting]
-        for session in sorted(waiting, key=_order):
+        for session in sorted(waiting, key=self._order):
             if not self.recognizer.room(self._soon(session)):
                 return None
             if self._worth_it(session):
@@ -169,6 +180,9 @@ class SpeechTask(Task):
         if self._running:
             return None
         return next((one for one in self._sessions.values() if one.partial_due), None)
+
+    def _order(self, session: Transcription) -> tuple[bool, int, int, bool, int]:
+        return not session.params.live, self._windows[session.client], session.turn, session.long, session.id
 
     def _soon(self, session: Transcription) -> bool:
         """Returns whether a request's window should start at once, as it is live, or short while only long ones run.
@@ -198,6 +212,7 @@ class SpeechTask(Task):
         if session.waiting:
             self._turn = max(self._turn, session.turn)
             session.turn += 1
+            self._windows[session.client] += 1
             soon = self._soon(session)
             job = session.start()
             job.soon = soon
@@ -245,8 +260,10 @@ class SpeechTask(Task):
             self._close(session.id)
 
 
-def _order(session: Transcription) -> tuple[bool, int, int, bool, int]:
-    return not session.params.live, session.params.priority, session.turn, session.long, session.id
+def _transcribed(count: int, whose: str = "") -> str:
+    return counted(
+        count, f"request{whose} is already being transcribed", f"requests{whose} are already being transcribed"
+    )
 
 
 def _hearing_order(session: Transcription) -> tuple[bool, int, int]:

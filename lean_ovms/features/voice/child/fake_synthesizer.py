@@ -45,10 +45,10 @@ class FakeSynthesizer:
             ),
         )
 
-    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | RuntimeError]:
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | Exception]:
         return [self._speak(text, params) for text, params in jobs]
 
-    def _speak(self, text: str, params: SpeakParams) -> NDArray[np.float32] | RuntimeError:
+    def _speak(self, text: str, params: SpeakParams) -> NDArray[np.float32] | Exception:
         if RAISE in text:
             return RuntimeError("the fake engine was asked to raise")
         if HANG in text:

@@ -103,15 +103,15 @@ class GenAiSynthesizer:
         positions = files.read_object(config.model_dir / "config.json").get("max_text_positions")
         return min(MOST_CHARACTERS, (positions if isinstance(positions, int) and positions > 8 else POSITIONS) // 2)
 
-    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | RuntimeError]:
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | Exception]:
         if self._threads is None or len(jobs) == 1:
             return [self._attempt(pipeline, *job) for pipeline, job in zip(self._pipelines, jobs, strict=False)]
         return list(self._threads.map(lambda pair: self._attempt(pair[0], *pair[1]), zip(self._pipelines, jobs)))  # noqa: B905
 
-    def _attempt(self, pipeline: Any, text: str, params: SpeakParams) -> NDArray[np.float32] | RuntimeError:
+    def _attempt(self, pipeline: Any, text: str, params: SpeakParams) -> NDArray[np.float32] | Exception:
         try:
             return self._speak(pipeline, text, params)
-        except RuntimeError as error:
+        except Exception as error:  # C++'s standard exceptions arrive as several kinds
             return error
 
     def _speak(self, pipeline: Any, text: str, params: SpeakParams) -> NDArray[np.float32]:

@@ -1,13 +1,12 @@
-"""Text-to-speech as a task of the worker. Texts are spoken in the order of their arrival, a few in each step.
+"""Text-to-speech as a task of the worker. A few texts are spoken in each step; clients take turns.
 
-A request sends its next sentence after it has received the one before, so requests take turns automatically, and a
-cancelled one ends with its sentence. The task works with any Synthesizer, and is independent of openvino.
+A request sends its next sentence after it has received the one before, so the requests of a client take turns, too, and
+a cancelled one ends with its sentence. The task works with any Synthesizer, and is independent of openvino.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from ....engine.task import Task, busy
 from ....errors import BadRequest, EngineFailure, install_command, requests_waiting
 from ....types.audio import SpeakParams
 from ....types.engine import ModelInfo
+from ....util.round_robin import RoundRobin
 from ..records import Speak, Spoken
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Synthesizer(Protocol):
     slots: int
     """The number of texts that are spoken at once."""
 
-    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | Exception]:
         """Returns the audio of each of at most `slots` texts at the model's sample rate, or its exception."""
 
 
@@ -46,23 +46,32 @@ def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:
     if config.without_model:
         from .fake_synthesizer import FakeSynthesizer
 
-        return VoiceTask(FakeSynthesizer(config), config.max_queued_requests)
-    from .pipeline import GenAiSynthesizer
+        synthesizer: Synthesizer = FakeSynthesizer(config)
+    else:
+        from .pipeline import GenAiSynthesizer
 
-    return VoiceTask(GenAiSynthesizer(config), config.max_queued_requests)
+        synthesizer = GenAiSynthesizer(config)
+    return VoiceTask(synthesizer, config.max_queued_requests, config.max_queued_requests_per_client)
 
 
 class VoiceTask(Task):
     """Speaks texts with a synthesizer."""
 
-    def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
-        """Creates the task of a loaded synthesizer, with the most texts that may wait."""
+    def __init__(self, synthesizer: Synthesizer, max_queued: int, max_queued_per_client: int) -> None:
+        """Creates the task without texts.
+
+        Args:
+            synthesizer: The loaded synthesizer.
+            max_queued: The most texts that may wait.
+            max_queued_per_client: The most of these of one client.
+        """
         super().__init__(synthesizer.info)
         assert synthesizer.info.voices is not None
         self.synthesizer = synthesizer
         self.voices = synthesizer.info.voices
-        self.max_queued = max_queued
-        self._queue: deque[Speak] = deque()
+        self.max_queued, self.max_queued_per_client = max_queued, max_queued_per_client
+        self._queue: RoundRobin[Speak] = RoundRobin()
+        self._waiting: dict[int, Speak] = {}  # by id, those in the queue
         self._steps = self._failures = 0
 
     @property
@@ -70,30 +79,37 @@ class VoiceTask(Task):
         return not self._queue
 
     def stats(self) -> dict[str, int]:
-        return {"running": 0, "queued": len(self._queue), "steps": self._steps, "recoveries": self._failures}
+        return {"running": 0, "queued": len(self._waiting), "steps": self._steps, "recoveries": self._failures}
 
     def _handle(self, command: Record) -> None:
         match command:
             case Speak():  # the front end knows the model's abilities, and has checked everything else
-                if len(self._queue) >= self.max_queued and not command.begun:
+                if len(self._waiting) >= self.max_queued and not command.begun:
                     raise busy(requests_waiting(self.max_queued))
+                if self._queue.of(command.client) >= self.max_queued_per_client and not command.begun:
+                    raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
                 if rate := SpeakParams(**command.params).sample_rate:
                     check_rate(self.voices.sample_rate, rate)
-                self._queue.append(command)
+                self._waiting[command.id] = command
+                self._queue.add(command.client, command)
             case Cancel():
-                self._queue = deque(one for one in self._queue if one.id != command.id)
+                if (waiting := self._waiting.pop(command.id, None)) is not None:
+                    self._queue.remove(waiting.client, waiting)
             case _:
                 raise BadRequest("text-to-speech models do not tokenize texts for clients")
 
     def step(self) -> None:
-        commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
+        found = (self._queue.next() for _ in range(self.synthesizer.slots))
+        commands = [command for command in found if command is not None]
+        for command in commands:
+            del self._waiting[command.id]
         self._steps += 1
         jobs = [(command.text, SpeakParams(**command.params)) for command in commands]
-        for command, (_, params), found in zip(commands, jobs, self.synthesizer.speak(jobs), strict=True):
-            self._answer(command, params, found)
+        for command, (_, params), spoken in zip(commands, jobs, self.synthesizer.speak(jobs), strict=True):
+            self._answer(command, params, spoken)
 
-    def _answer(self, command: Speak, params: SpeakParams, found: Samples | RuntimeError) -> None:
-        if isinstance(found, RuntimeError):
+    def _answer(self, command: Speak, params: SpeakParams, found: Samples | Exception) -> None:
+        if isinstance(found, Exception):
             self._failures += 1
             log.error("text %d failed", command.id, exc_info=found)
             self._refuse(command, EngineFailure(FAILED))

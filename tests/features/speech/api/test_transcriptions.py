@@ -111,6 +111,30 @@ async def test_log_probabilities(make_speech: MakeSpeech) -> None:
     engine.describe(capabilities=[])
     assert (await said(app, ("include[]", "logprobs")))["logprobs"] == []
     assert [p.logprobs for p, _ in engine.asked] == [True, False]
+    engine.describe(capabilities=["words", "logprobs"])
+    detailed: list[Part] = [("timestamp_granularities[]", "word"), ("include[]", "logprobs")]
+    await text_of(app, *detailed, ("response_format", "text"))
+    assert (engine.asked[-1][0].words, engine.asked[-1][0].logprobs) == (False, False)
+
+
+async def test_a_token_may_be_a_part_of_a_character(make_speech: MakeSpeech) -> None:
+    parts = ["\u00e4".encode()[:1], "\u00e4".encode()[1:]]
+    app, _ = await make_speech([TextDelta("\u00e4", [(part, -0.5) for part in parts]), WindowDone(text="\u00e4")])
+    found = (await said(app, ("include[]", "logprobs")))["logprobs"]
+    assert [one["token"] for one in found] == ["\ufffd"] * 2
+    assert bytes(byte for one in found for byte in one["bytes"]).decode() == "\u00e4"
+
+
+async def test_of_a_long_prompt_the_engine_gets_the_end(make_speech: MakeSpeech) -> None:
+    """It would tokenize all of it, which takes half a minute for a megabyte."""
+    app, engine = await make_speech()
+    engine.describe(max_prompt_tokens=223)
+    await said(app, ("prompt", "x" * 500_000 + "end"), ("hotwords", "y" * 500_000), ("keywords[]", "end"))
+    engine.describe(max_prompt_tokens=0)
+    await said(app, ("prompt", "hello"))
+    (first, _), (second, _) = engine.asked
+    assert [text.endswith("end") and len(text) < 10_000 for text in (first.prompt, first.hotwords)] == [True, True]
+    assert second.prompt == ""
 
 
 # --- fields
@@ -222,13 +246,24 @@ async def test_what_has_no_effect_is_said(make_speech: MakeSpeech) -> None:
     assert response.status == 200
     assert len(warnings) == 4
     assert "did you mean temperature?" in warnings[3]
+    beams: list[Part] = [("use_beam_search", "1"), ("n", "2"), ("temperature", "0.5"), ("seed", "1"), ("top_k", "0")]
+    warnings = [value for name, value in (await send(app, *beams)).headers if name == "Warning"]
+    assert [name in " ".join(warnings) for name in ("temperature", "seed", "top_k", "n has")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     for path, name, value, text in (
         (TRANSCRIBE, "to_language", "zz", "to_language has no effect: a transcription is in the spoken language"),
         (TRANSCRIBE, "length_penalty", "2", "length_penalty has no effect without use_beam_search"),
+        (TRANSCRIBE, "timestamp_granularities[]", "word", "has no effect with response_format text"),
+        (TRANSCRIBE, "include[]", "logprobs", "include has no effect with response_format text"),
         (TRANSLATE, "include[]", "logprobs", "include is not supported for translations"),
         (TRANSLATE, "chunking_strategy", "auto", "chunking_strategy is not supported for translations"),
     ):
-        response = await send(app, (name, value), path=path)
+        more = [("response_format", "text")] if "response_format" in text else []
+        response = await send(app, (name, value), *more, path=path)
         assert [text in value for name, value in response.headers if name == "Warning"] == [True]
         await response.aclose()
 
@@ -400,5 +435,6 @@ def test_milliseconds_are_rounded_with_their_carry(seconds: float, shown: str) -
 
 def test_text_that_looks_like_markup() -> None:
     text = " <b>a & b</b>\n\n00:00 --> 00:01 "
-    assert srt(cue(0, 1, text)).splitlines()[2] == "<b>a & b</b> 00:00 -> 00:01"
-    assert vtt(cue(0, 1, text)).splitlines()[3] == "&lt;b>a &amp; b&lt;/b> 00:00 -> 00:01"
+    assert srt(cue(0, 1, text)).splitlines()[2] == "<b>a & b</b> 00:00 \u2192 00:01"
+    assert vtt(cue(0, 1, text)).splitlines()[3] == "&lt;b>a &amp; b&lt;/b> 00:00 \u2192 00:01"
+    assert "-->" not in srt(cue(0, 1, "a ----> b")).splitlines()[2]

@@ -32,14 +32,16 @@ def sound(*parts: tuple[float, float]) -> bytes:
 class Rig(WorkerRig):
     """A worker and the records that it has sent."""
 
-    def __init__(self, streams: int = 1, most: int = 64, **options: Any) -> None:
+    def __init__(self, streams: int = 1, most: int = 64, of_client: int = 64, **options: Any) -> None:
         config = Config(fake_engine=True, task="speech2text", num_streams=streams)
-        super().__init__(SpeechTask(FakeRecognizer(config), most, **options))
+        super().__init__(SpeechTask(FakeRecognizer(config), most, of_client, **options))
 
-    def open(self, care: int = 0, start: int = 0, state: dict[str, Any] | None = None, **params: Any) -> int:
+    def open(
+        self, care: int = 0, start: int = 0, state: dict[str, Any] | None = None, client: str = "", **params: Any
+    ) -> int:
         """Begins a request. Returns its id."""
         number = self.next_id()
-        self.put(Transcribe(number, asdict(TranscribeParams(**params)), "", start, state or {}, care))
+        self.put(Transcribe(number, asdict(TranscribeParams(**params)), client, start, state or {}, care))
         return number
 
     def send(self, number: int, audio: bytes, cuts: Sequence[int] = (), last: bool = True) -> None:

@@ -119,7 +119,7 @@ def test_text_streams_as_it_is_decoded_also_with_times(loop: DecodeLoop) -> None
     assert job.result is not None
     assert "".join(piece.text for piece in job.pieces) == job.result.text
     rows = [row for piece in job.pieces for row in piece.logprobs or ()]
-    assert "".join(text for text, _ in rows) == job.result.text
+    assert b"".join(token for token, _ in rows).decode() == job.result.text
     assert all(-10 < logprob <= 0 for _, logprob in rows)
 
 

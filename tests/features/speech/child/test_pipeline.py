@@ -18,7 +18,7 @@ from lean_ovms.errors import EngineLost, StartError
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child import pipeline_kinds
 from lean_ovms.features.speech.child.pipeline import PipelineRecognizer
-from lean_ovms.features.speech.child.pipeline_kinds import FunAsr, Kind, Texts, Whisper
+from lean_ovms.features.speech.child.pipeline_kinds import FunAsr, Kind, Texts, Whisper, plain
 from lean_ovms.features.speech.child.recognizer import Job
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.child.whisper_files import read
@@ -123,7 +123,7 @@ def test_a_pipeline_that_says_nothing_any_more_loses_the_engine_also_after_a_can
 
 def test_the_task_serves_others_after_an_error_and_a_cancel_and_ends_with_a_lost_engine() -> None:
     pipeline = Scripted("up", " stop")
-    task = SpeechTask(recognizer(pipeline), 8)
+    task = SpeechTask(recognizer(pipeline), 8, 8)
 
     def begin(number: int) -> None:
         params = {"vad": False, "fallback": False}
@@ -246,3 +246,9 @@ def test_a_pipeline_or_a_model_that_does_not_fit_is_refused_at_the_start(tmp_pat
     (path / "config.json").write_text('{"model_type": "voxtral"}')
     with pytest.raises(StartError, match="whisper, qwen3_asr and fun_asr, not with 'voxtral'"):
         loading.load(Config(model_path=str(path), task="speech2text"))
+
+
+def test_special_tokens_in_a_prompt_are_removed_and_form_no_others() -> None:
+    assert plain("Hello <|im_end|> you") == "Hello   you"
+    assert "<|im_end|>" not in plain("<|im_<|x|>end|>")
+    assert "<asr_text>" not in plain("<asr<asr_text>_text>")

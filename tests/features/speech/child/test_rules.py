@@ -84,12 +84,15 @@ def test_sampling_takes_what_top_k_and_top_p_leave() -> None:
     assert drawn(top_k=2) == {0, 1}
     assert drawn(top_p=0.75) == {0, 1}
     assert drawn(top_p=0.0) == {0}
+    assert {sample(line, 5e-324, TranscribeParams(top_k=count), draw) for count in (0, 3)} == {0}
 
 
 def test_penalties_lower_what_was_said() -> None:
     line = np.array([2.0, -2.0, 1.0], np.float32)
     penalize(line, [0, 1, 1], TranscribeParams(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25))
     assert line.tolist() == [0.25, -5.0, 1.0]
+    penalize(line, [0], TranscribeParams(repetition_penalty=1e-300))
+    assert np.isfinite(line).all()
 
 
 def test_segments_stay_within_the_window() -> None:

@@ -153,6 +153,19 @@ def test_two_long_files_take_turns_and_a_live_request_goes_first(rig: Rig) -> No
     assert max(place for place, one in enumerate(order) if one == live) <= 4
 
 
+def test_clients_take_turns_however_many_requests_they_have() -> None:
+    rig = Rig(of_client=5)
+    many = [rig.submit(sound((0.5, 2)), client="a") for _ in range(5)]
+    over = rig.open(client="a")
+    for _ in range(4):
+        rig.worker.turn()
+    later = [rig.submit(sound((0.5, 2)), client="b") for _ in range(2)]
+    rig.run()
+    assert "5 requests of this client are already being transcribed" in str(rig.of(over)[0].error)
+    assert rig.started()[:5] == [many[0], many[1], later[0], many[2], later[1]]
+    assert not rig.task._windows
+
+
 def test_tokens_are_limited_for_the_whole_request(rig: Rig) -> None:
     number = rig.submit(sound((0.5, 70)), max_tokens=65)
     rig.run()

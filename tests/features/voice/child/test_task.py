@@ -23,9 +23,9 @@ from tests.engine.rig import WorkerRig
 class Rig(WorkerRig):
     """A worker with the fake model. `spoken` has the texts of each step."""
 
-    def __init__(self, queued: int = 8, **options: Any) -> None:
+    def __init__(self, queued: int = 8, of_client: int = 8, **options: Any) -> None:
         self.synthesizer = FakeSynthesizer(Config(fake_engine=True, task="text2speech", **options))
-        super().__init__(VoiceTask(self.synthesizer, queued))
+        super().__init__(VoiceTask(self.synthesizer, queued, of_client))
         self.spoken: list[list[str]] = []
         speak = self.synthesizer.speak
 
@@ -36,8 +36,8 @@ class Rig(WorkerRig):
         self.synthesizer.speak = noted  # type: ignore[method-assign]
 
 
-def speak(number: int, text: str, *, begun: bool = False, **params: Any) -> Speak:
-    return Speak(number, text, asdict(SpeakParams(**params)), begun)
+def speak(number: int, text: str, *, begun: bool = False, client: str = "", **params: Any) -> Speak:
+    return Speak(number, text, asdict(SpeakParams(**params)), begun, client)
 
 
 def test_texts_are_spoken_in_the_order_of_arrival_one_a_step() -> None:
@@ -49,6 +49,24 @@ def test_texts_are_spoken_in_the_order_of_arrival_one_a_step() -> None:
     assert rig.spoken == [["one"], ["two"]]
     assert len(first.data) == 3 * RATE // 100 * 2  # type: ignore[attr-defined]
     assert rig.task.idle
+
+
+def test_clients_take_turns_and_none_fills_the_queue() -> None:
+    rig = Rig(of_client=2)
+    rig.put(*(speak(n, f"a{n}", client="a") for n in range(4)), speak(4, "b", client="b"), Cancel(1))
+    assert [record.error[0] for record in rig.turn() if isinstance(record, Refused)] == ["TooManyRequests"] * 2
+    rig.put(speak(5, "a5", client="a", begun=True))
+    rig.run()
+    assert rig.spoken == [["a0"], ["b"], ["a5"]]
+
+
+def test_any_error_of_the_library_fails_its_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    monkeypatch.setattr(rig.synthesizer, "_speak", lambda text, params: IndexError("vector::_M_range_check"))
+    rig.put(speak(1, "a"))
+    [refused] = rig.turn()
+    assert isinstance(refused, Refused)
+    assert refused.error[1] == "The engine could not speak this text."
 
 
 def test_several_streams_speak_several_texts_a_step() -> None:
