@@ -6,9 +6,11 @@ sentence by sentence. Under OVMS's paths a request without stream_format gets th
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from ...api.fields import Field, FieldSet, RouteDoc, read
@@ -25,7 +27,7 @@ from ...observability.records import current_record
 from ...types import Json, Request, Response
 from ...types.audio import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types.push import Sink
-from ..media_files.audio.encoder import FORMATS, Encoder, open_encoder
+from ..media_files.audio.encoder import FORMATS, open_encoder
 from ..media_files.audio_models import PCM_RATE, read_voice, voice_of
 from ..media_files.feature import SpokenTextOptions
 from .feature import VoiceOptions
@@ -35,6 +37,8 @@ TOKENS_PER_S = 100
 """The tokens that a second of audio counts as in the usage, as for transcriptions."""
 INLINE_SAMPLES = 1 << 14
 """The most bytes of samples that are encoded on the event loop."""
+PIECE_BYTES = 24_000
+"""The most bytes of the file that are sent at once: some clients read lines of 64 KiB at most."""
 
 
 def _read_format(value: str) -> str:
@@ -72,13 +76,13 @@ class SpeechRequest:
     params: SpeakParams
     """The parameters of the speech."""
     format: str
-    """The format of the audio, one of FORMATS."""
+    """The format of the file, one of FORMATS."""
     sse: bool
-    """Whether the audio is sent in events, instead of as a file."""
+    """Whether the file is sent as events."""
     whole: bool
     """Whether the file is sent when it is complete, instead of while it is made."""
     headers: list[tuple[str, str]]
-    """The headers of the response with its warnings."""
+    """The Warning headers of the response."""
 
     @property
     def rate(self) -> int:
@@ -174,12 +178,12 @@ async def whole_file(parsed: SpeechRequest, services: Services, blocks: AsyncGen
     """Returns the complete file for these blocks of samples. Raises RequestError."""
     samples = b"".join([block async for block in blocks])
     encoder = open_encoder(parsed.format, parsed.rate, len(samples) // SAMPLE_BYTES)
-    return await _encode(services, encoder, samples) + encoder.finish()
+    return await _encode(services, len(samples), lambda: encoder.encode(samples) + encoder.finish())
 
 
-async def _encode(services: Services, encoder: Encoder, samples: bytes) -> bytes:
-    """Encodes samples, in the offload thread if it takes long: a second of MP3 takes 5 ms."""
-    return await services.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
+async def _encode(services: Services, size: int, work: Callable[[], bytes]) -> bytes:
+    """Encodes `size` bytes of samples, in the offload thread if it takes long: a second of MP3 takes 5 ms."""
+    return await services.offload.run(size, work, inline_below=INLINE_SAMPLES)
 
 
 class SpokenAnswer:
@@ -212,17 +216,21 @@ class SpokenAnswer:
             while samples := self._first or await anext(self._blocks, b""):
                 self._first = b""
                 self._samples += len(samples) // SAMPLE_BYTES
-                if data := self._piece(await _encode(self._services, self._encoder, samples)):
-                    await sink.send(data)
-            if data := self._piece(self._encoder.finish()) + self._end():
+                work = partial(self._encoder.encode, samples)
+                await self._send(sink, await _encode(self._services, len(samples), work))
+            await self._send(sink, await _encode(self._services, self._samples * SAMPLE_BYTES, self._encoder.finish))
+            if data := self._end():
                 sink.push(data)
         except RequestError as error:
             sink.push(self._failed(error))
 
-    def _piece(self, data: bytes) -> bytes:
-        if not self._parsed.sse or not data:
-            return data
-        return event({"type": "speech.audio.delta", "audio": b64encode(data).decode()})
+    async def _send(self, sink: Sink[bytes], data: bytes) -> None:
+        """Sends a part of the file piece by piece, and lets others run in between."""
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            audio = {"type": "speech.audio.delta", "audio": b64encode(piece).decode()} if self._parsed.sse else None
+            await sink.send(piece if audio is None else event(audio))
+            await asyncio.sleep(0)
 
     def _end(self) -> bytes:
         if not self._parsed.sse:

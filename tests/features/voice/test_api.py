@@ -9,6 +9,7 @@ import wave
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from lean_ovms.api.app import App
@@ -109,6 +110,20 @@ async def test_events(make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch) ->
         "usage": {"input_tokens": len(TWO), "output_tokens": 51, "total_tokens": len(TWO) + 51},
     }
     assert [(record.model, record.stream, record.ttft_s is None) for record in records] == [("v", True, False)] * 2
+
+
+@pytest.mark.parametrize("name", ["wav", "flac"])
+async def test_events_are_short_lines(make_voice: MakeVoice, name: str) -> None:
+    pytest.importorskip("soundfile")
+    app, _ = await make_voice()
+    body = {"input": f"{'A long sentence ' * 6}. " * 3, "response_format": name, "speed": 0.25}
+    file = await data(await post(app, PATH, body))
+    response = await post(app, PATH, body | {"stream_format": "sse"})
+    lines = (await data(response)).splitlines()
+    assert max(map(len, lines)) < 1 << 16
+    deltas = [orjson.loads(line[6:])["audio"] for line in lines if b"speech.audio.delta" in line]
+    assert len(deltas) > 3
+    assert b"".join(map(base64.b64decode, deltas)) == file
 
 
 async def test_fields_reach_the_engine(make_voice: MakeVoice) -> None:
