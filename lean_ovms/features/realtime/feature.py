@@ -25,7 +25,7 @@ class RealtimeOptions(Options):
     )
     realtime_ahead_s: float = _realtime(
         30.0,
-        "seconds of audio that may wait for the engine, which itself takes up to a minute; the rest is read later",
+        "seconds of audio that wait for the engine, which takes up to a minute; the rest is read later",
         low=1,
     )
     realtime_idle_timeout_s: float = _realtime(60.0, "close a session after this many seconds without a message", low=1)
