@@ -67,9 +67,13 @@ def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
             members.append(member if name in needed else formats.optional(member))
         if isinstance(whole, dict):
             unnamed = {word for word in ("anyOf", "oneOf") if word in whole}
-            tool.ignored.update(unnamed, ["additionalProperties"] if whole.get("additionalProperties") else [])
+            more = whole.get("additionalProperties", False)
+            known = more is False or (more is True and not members)  # which parameters there may be is enforced
+            tool.ignored.update(unnamed, [] if known else ["additionalProperties"])
         first, *rest = head.replace("NAME", function_name(tool)).split("INDEX")
         numbers = [part for text in rest for part in (INDEX, formats.text(text))]
+        if not members and isinstance(whole, dict) and whole.get("additionalProperties"):  # any parameters
+            return formats.tag(first, formats.sequence(*numbers, formats.until(tail.lstrip())), "")
         return formats.tag(first, formats.sequence(*numbers, *members), tail)
 
     return write

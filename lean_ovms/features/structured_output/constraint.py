@@ -8,9 +8,9 @@ its schemas.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -20,6 +20,9 @@ from ...grammar.call_syntax import CallForm, CannotEnforce, GrammarContext, Outp
 from ...types import Json, OutputConstraint
 from . import schemas, validity
 from .schemas import ANY_OBJECT
+
+if TYPE_CHECKING:
+    from .limits import GrammarBounds
 
 MAX_DEPTH = 32
 BLANKS = formats.regex("[ \\n]{0,4}")
@@ -70,32 +73,80 @@ def subject(constraint: OutputConstraint) -> str:
 
 
 def relax(
-    constraint: OutputConstraint, context: GrammarContext, error: BadRequest
-) -> tuple[OutputConstraint, GrammarContext, str]:
-    """Returns a weaker constraint to try after an error, its context, and a notice for the client.
+    constraint: OutputConstraint, context: GrammarContext, error: BadRequest, bounds: GrammarBounds
+) -> tuple[OutputConstraint, GrammarContext, list[str]]:
+    """Returns a weaker constraint to try after an error, its context, and notices for the client.
 
-    An invalid format is not enforced, as in OVMS. A format that is too large to compile is an error.
+    Tools whose schemas are beyond the limits lose these, and the others keep theirs. An invalid format is not enforced,
+    as in OVMS. A format that is too large to compile is an error.
 
     Args:
         constraint: The constraint that could not be built or compiled.
         context: The model and the prompt that it was built for.
         error: The error.
+        bounds: The limits of a grammar.
 
     Raises:
         BadRequest: There is no weaker constraint; it is the given error.
     """
-    if constraint.format is not None:
-        if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):
-            raise error
-        return replace(constraint, format=None), context, f"{constraint.param} was not enforced: {error.message}"
     if isinstance(error, SchemaInvalid):
         raise error
-    if any(tool["function"].get("parameters") != ANY_OBJECT for tool in context.tools):
-        loose = tuple({**tool, "function": {**tool["function"], "parameters": ANY_OBJECT}} for tool in context.tools)
-        return constraint, replace(context, tools=loose), f"the schemas of the tools are not enforced: {error.message}"
+    if found := _beyond(constraint, context, bounds):
+        notices = [
+            f"the schema of the tool {context.tools[number]['function']['name']} is not enforced: {why}"
+            for number, why in sorted(found.items())
+        ]
+        return constraint, _loosened(context, found), notices
+    if constraint.format is not None:
+        if constraint.strict or isinstance(error, GrammarTooComplex):
+            raise error
+        return replace(constraint, format=None), context, [f"{constraint.param} was not enforced: {error.message}"]
+    if any(_has_schema(tool) for tool in context.tools):
+        loosened = _loosened(context, range(len(context.tools)))
+        return constraint, loosened, [f"the schemas of the tools are not enforced: {error.message}"]
     if constraint.tool_calls == "required":
         raise error
-    return replace(constraint, tool_calls=""), context, f"the schemas of tool calls are not enforced: {error.message}"
+    return replace(constraint, tool_calls=""), context, [f"the schemas of tool calls are not enforced: {error.message}"]
+
+
+def _beyond(constraint: OutputConstraint, context: GrammarContext, bounds: GrammarBounds) -> dict[int, str]:
+    """Returns the numbers of the tools whose schemas are beyond a limit by themselves, each with the reason.
+
+    If all schemas together are too large, these are the largest ones, without which the rest is small enough.
+    """
+    from . import limits  # late, because few constraints are relaxed
+
+    schemas = {number: tool for number, tool in enumerate(context.tools) if _has_schema(tool)}
+    found: dict[int, str] = {}
+    if (left := size(constraint, context.tools)) > bounds.bytes:
+        sizes = {number: len(orjson.dumps(tool["function"].get("parameters"))) for number, tool in schemas.items()}
+        for number in sorted(sizes, key=lambda number: -sizes[number]):
+            if left <= bounds.bytes:
+                break
+            left -= sizes[number]
+            found[number] = f"The schemas have more than {bounds.bytes} bytes"
+        return found
+    alone = OutputConstraint(tool_calls="required")
+    for number, tool in schemas.items():
+        try:
+            if tag := build(alone, replace(context, tools=(tool,))).tag:
+                limits.check(tag, bounds)
+        except BadRequest as error:
+            found[number] = error.message
+    return found
+
+
+def _has_schema(tool: Json) -> bool:
+    return bool(tool["function"].get("parameters") != ANY_OBJECT)
+
+
+def _loosened(context: GrammarContext, numbers: Collection[int]) -> GrammarContext:
+    """Returns a context in which the arguments of these tools may be any object."""
+    tools = [
+        {**tool, "function": {**tool["function"], "parameters": ANY_OBJECT}} if number in numbers else tool
+        for number, tool in enumerate(context.tools)
+    ]
+    return replace(context, tools=tuple(tools))
 
 
 class _Builder:

@@ -17,13 +17,12 @@ from ...util.concurrency import Offload
 from . import constraint as grammar
 from .constraint import Constraint
 from .feature import NOT_IMPOSED, StructuredOutputOptions
+from .limits import GrammarBounds
 
 log = logging.getLogger(__name__)
 
 INLINE_SCHEMAS = 2048
 """The most bytes of schemas whose grammar is built on the event loop. With 64 KiB it takes 90 ms."""
-MAX_SCHEMAS = 8
-"""The limit of the schemas of all tools and the format together, in multiples of the largest grammar."""
 
 
 class StructuredOutput:
@@ -52,7 +51,7 @@ class StructuredOutput:
         self._asked = asked
         self._constraint = constraint
         self._context = context
-        self._most_bytes = MAX_SCHEMAS * options.grammar_max_bytes
+        self._bounds = GrammarBounds.of(options)
         self._offload = offload
         self._relaxed: list[str] = []
         self._ignored: list[str] = []
@@ -69,7 +68,7 @@ class StructuredOutput:
             try:
                 reply = await submit(constraint=constraint)
             except (GrammarInvalid, GrammarTooComplex) as error:
-                self._relax(error)
+                await self._relax(error)
                 constraint = await self._build()
             else:
                 break
@@ -98,7 +97,7 @@ class StructuredOutput:
                 if built.notices and self._strict:
                     raise GrammarInvalid(built.notices[0])
             except (GrammarInvalid, GrammarTooComplex) as error:
-                self._relax(error)
+                await self._relax(error)
             else:
                 self._ignored = built.notices
                 return built.tag
@@ -114,16 +113,19 @@ class StructuredOutput:
         if self._strict:
             raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
 
-    def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
+    async def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
+        """Weakens the constraint, in a thread if its schemas are large. Raises the error if no part may be dropped."""
         error.param = error.param or self._constraint.param
         if self._strict:
             raise error
-        self._constraint, self._context, warning = grammar.relax(self._constraint, self._context, error)
-        self._relaxed.append(warning)
+        size = grammar.size(self._constraint, self._context.tools)
+        work = partial(grammar.relax, self._constraint, self._context, error, self._bounds)
+        self._constraint, self._context, notices = await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
+        self._relaxed += notices
 
     async def _built(self) -> Constraint:
         """Builds the tag of the constraint, in a thread if large. Raises GrammarInvalid and GrammarTooComplex."""
-        size, limit = grammar.size(self._constraint, self._context.tools), self._most_bytes
+        size, limit = grammar.size(self._constraint, self._context.tools), self._bounds.bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")
         work = partial(grammar.build, self._constraint, self._context)

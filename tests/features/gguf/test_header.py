@@ -15,7 +15,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.base import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
-from lean_ovms.features.structured_output.child.limits import GrammarBounds
+from lean_ovms.features.structured_output.limits import GrammarBounds
 from lean_ovms.repository import model_config, model_dir, model_file
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat

@@ -20,8 +20,8 @@ from lean_ovms.features.guidance.child.library import PROCESS, Guidance
 from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.features.structured_output.child.library import GrammarLibraries, LibraryGrammars
-from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.features.structured_output.limits import GrammarBounds
 from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.types import OutputConstraint
 from lean_ovms.types.engine import Vocabulary
@@ -306,6 +306,47 @@ def test_a_property_that_is_only_required_is_required(guidance, family, frame, b
     whole = bad + good if family == "minicpm5" else good
     assert fits(guidance, tag, frame.format(whole))
     assert not fits(guidance, tag, frame.format(bad))
+
+
+def literal(form):
+    """Returns the only text of a format; None if it has several, apart from a call's number."""
+    kind = form["type"]
+    if kind == "const_string":
+        return form["value"]
+    if kind == "regex" and form["pattern"] == "[0-9]{1,2}":
+        return "0"
+    parts = {"sequence": form.get("elements"), "tag": [form.get("content")]}.get(kind)
+    texts = [literal(part) for part in parts] if parts else [None]
+    return None if None in texts else f"{form.get('begin', '')}{''.join(texts)}{form.get('end', '')}"
+
+
+def called_once(family, parameters):
+    """Returns what `build` makes of one required call of a function with these parameters."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    place = GrammarContext(form=registry().output_form(family, None), prompt_tail="", tools=(tool,), parallel=False)
+    return build(OutputConstraint(tool_calls="required"), place)
+
+
+UNIT = {"type": "object", "properties": {"unit": {"type": "string", "enum": ["celsius"]}}, "required": ["unit"]}
+WORDS = {
+    family: text
+    for family in registry().tool_names
+    if (text := literal(json.loads(called_once(family, UNIT).tag)["format"])) is not None
+}
+"""A call by each family that writes an element for each argument, in the form in which it is enforced."""
+
+
+@pytest.mark.parametrize("family", WORDS)
+def test_an_object_of_any_members_may_have_any_arguments_in_elements(guidance, family):
+    called = called_once(family, {"type": "object", "additionalProperties": True})
+    assert called.notices == []
+    text = WORDS[family].replace("celsius", 'not so\nlong, {"a": [1]}')
+    assert fits(guidance, called.tag, text)
+    assert not fits(guidance, called.tag, text.replace("f", "g", 1))
+
+
+def test_these_are_the_families_with_elements():
+    assert len(WORDS) == 16
 
 
 def test_a_required_property_that_is_not_allowed_is_an_error(guidance):

@@ -13,8 +13,8 @@ from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.features.structured_output.child.genai.compiler import COMMAND
-from lean_ovms.features.structured_output.child.limits import GrammarBounds, GrammarCost
 from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.features.structured_output.limits import GrammarBounds, GrammarCost
 from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.types import OutputConstraint
 

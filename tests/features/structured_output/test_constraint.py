@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.model_families.registry import registry
-from lean_ovms.features.structured_output import constraint
+from lean_ovms.features.structured_output import constraint, schemas
+from lean_ovms.features.structured_output.limits import GrammarBounds, check
 from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.types import Json, OutputConstraint
 
@@ -363,24 +364,102 @@ def test_schemas_that_lead_round_in_a_circle_do_no_harm(family: str) -> None:
 # --- what is tried when a grammar is refused
 
 
+def relaxed(
+    asked: OutputConstraint, place: GrammarContext, error: BadRequest, **bounds: int
+) -> tuple[OutputConstraint, GrammarContext, list[str]]:
+    return constraint.relax(asked, place, error, GrammarBounds(**bounds))
+
+
 def test_a_format_that_is_wrong_is_dropped_unless_it_must_be() -> None:
     asked = OutputConstraint(format={"type": "regex", "pattern": "("})
-    left, _, notice = constraint.relax(asked, context(None), GrammarInvalid("no"))
+    left, _, notices = relaxed(asked, context(None), GrammarInvalid("no"))
     assert left.format is None
-    assert notice == "response_format was not enforced: no"
+    assert notices == ["response_format was not enforced: no"]
     for error in (GrammarInvalid("no"), GrammarTooComplex("much")):
         must = OutputConstraint(format=asked.format, param="guided_regex", strict=isinstance(error, GrammarInvalid))
         with pytest.raises(type(error)):
-            constraint.relax(must, context(None), error)
+            relaxed(must, context(None), error)
 
 
 def test_tools_lose_their_schemas_before_the_call_is_given_up() -> None:
     asked, place = OutputConstraint(tool_calls="required"), context("hermes3", tool())
-    asked, place, notice = constraint.relax(asked, place, GrammarTooComplex("much"))
+    asked, place, notices = relaxed(asked, place, GrammarTooComplex("much"))
     assert asked.tool_calls == "required"
-    assert notice == "the schemas of the tools are not enforced: much"
+    assert notices == ["the schemas of the tools are not enforced: much"]
     assert constraint.build(asked, place).notices == []
     with pytest.raises(GrammarTooComplex):
-        constraint.relax(asked, place, GrammarTooComplex("much"))
-    loose, _, _ = constraint.relax(OutputConstraint(tool_calls="schema"), place, GrammarTooComplex("much"))
+        relaxed(asked, place, GrammarTooComplex("much"))
+    loose, _, _ = relaxed(OutputConstraint(tool_calls="schema"), place, GrammarTooComplex("much"))
     assert loose.tool_calls == ""
+
+
+NESTED: Json = {"type": "string"}
+for _ in range(61):
+    NESTED = {"type": "array", "items": NESTED}
+BOUNDS = {"bytes": 1 << 19}
+TOO_COMPLEX = "The grammar is too complex for this server: "
+BEYOND: list[tuple[Json, str]] = [
+    ({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(501)}},
+     "it has 501 properties; the limit is 500"),
+    # the properties of the parts of one object are counted together
+    ({"allOf": [{"type": "object", "properties": {f"{k}{i}": True for i in range(300)}} for k in "pq"]},
+     "it has 600 properties; the limit is 500"),
+    ({"type": "object", "properties": {"v": {"enum": [f"v{i}" for i in range(5001)]}}},
+     "it has an enum of 5001 values; the limit is 5000"),
+    ({"type": "object", "properties": {"v": {"type": "number", "multipleOf": 0.12343}}},
+     "multipleOf 0.12343 has too many digits"),
+    ({"type": "object", "properties": {"v": {"type": "string", "pattern": "((.?){50}){50}"}}},
+     "it repeats an expression that may be empty more than 128 times"),
+    ({"type": "object", "properties": {"v": NESTED}}, "it is nested deeper than 64 levels"),
+]  # fmt: skip
+"""Parameters of a tool that are beyond a limit, with the reason."""
+
+
+@pytest.mark.parametrize(("parameters", "why"), BEYOND)
+@pytest.mark.parametrize(
+    ("family", "calls"), [("hermes3", "required"), ("pythonic", "required"), ("qwen3coder", "schema")]
+)
+def test_a_tool_beyond_a_limit_alone_loses_its_schema(family: str, calls: str, parameters: Json, why: str) -> None:
+    tools = (tool("small"), tool("large", parameters), tool("last"))
+    asked, place = OutputConstraint(tool_calls=calls), context(family, *tools)
+    bounds = GrammarBounds(**BOUNDS)
+    built = constraint.build(asked, place)
+    try:
+        check(built.tag, bounds)
+    except GrammarTooComplex as error:
+        refused = error
+    else:
+        assert family == "qwen3coder"  # its grammar has an element for each property, and no pattern
+        return
+    left, loosened, notices = relaxed(asked, place, refused, **BOUNDS)
+    assert left == asked
+    assert [one["function"]["parameters"] for one in loosened.tools] == [WEATHER, schemas.ANY_OBJECT, WEATHER]
+    assert notices == [f"the schema of the tool large is not enforced: {TOO_COMPLEX}{why}"]
+    again = constraint.build(left, loosened)
+    assert again.notices == []
+    check(again.tag, bounds)
+
+
+def test_a_format_stays_if_a_tool_is_beyond_a_limit() -> None:
+    parameters, _ = BEYOND[0]
+    asked = OutputConstraint(format={"type": "regex", "pattern": "[0-9]+"})
+    place = context("hermes3", tool("small"), tool("large", parameters))
+    left, loosened, notices = relaxed(asked, place, GrammarTooComplex("much"), **BOUNDS)
+    assert left == asked
+    assert [one["function"]["parameters"] for one in loosened.tools] == [WEATHER, schemas.ANY_OBJECT]
+    assert len(notices) == 1
+
+
+def test_of_schemas_that_are_too_large_together_the_largest_are_given_up() -> None:
+    def of_size(count: int) -> Json:
+        return {"type": "object", "properties": {f"property_{i}": {"type": "string"} for i in range(count)}}
+
+    tools = [tool("a", of_size(20)), tool("b", of_size(90)), tool("c", of_size(10)), tool("d", of_size(80))]
+    asked, place = OutputConstraint(tool_calls="required"), context("hermes3", *tools)
+    _, loosened, notices = relaxed(asked, place, GrammarTooComplex("much"), bytes=3000)
+    assert constraint.size(asked, loosened.tools) <= 3000
+    kept = [one["function"]["name"] for one in loosened.tools if one["function"]["parameters"] != schemas.ANY_OBJECT]
+    assert kept == ["a", "c"]
+    assert notices == [
+        f"the schema of the tool {name} is not enforced: The schemas have more than 3000 bytes" for name in "bd"
+    ]

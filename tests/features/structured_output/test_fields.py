@@ -11,6 +11,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.structured_output import limits
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import FakeEngine, say
@@ -256,6 +257,29 @@ async def test_what_is_too_complex_and_what_must_be_imposed_are_errors(make_app:
         found = await error(await ask(app, **fields))
         assert (found["code"], found["param"]) == (code, param)
         assert engine.submitted == []
+
+
+async def test_only_the_tool_whose_schema_is_too_large_is_not_enforced(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, engine = await make_app(lambda *_: say("x"), tool_parser="hermes3")
+    submit = engine.submit
+
+    async def checked(*given: Any, constraint: str = "", **named: Any) -> Any:
+        limits.check(constraint, limits.GrammarBounds(bytes=1 << 19))
+        return await submit(*given, constraint=constraint, **named)
+
+    monkeypatch.setattr(engine, "submit", checked)
+    digits = {"type": "object", "properties": {"v": {"type": "number", "multipleOf": 0.12343}}}
+    large = {"type": "function", "function": {"name": "large", "parameters": digits}}
+    for fields in ({"tool_choice": "required"}, {"response_format": REGEX}):
+        response = await ask(app, tools=[TOOL, large], **fields)
+        assert response.status == 200
+        why = "The grammar is too complex for this server: multipleOf 0.12343 has too many digits"
+        assert warned(response) == [f'299 lean_ovms "the schema of the tool large is not enforced: {why}"']
+        found = engine.constraints.pop()
+        assert "multipleOf" not in found
+        assert json.dumps(TOOL["function"]["parameters"]["properties"])[1:-1] in found
 
 
 WRONG = [

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
-from lean_ovms.features.structured_output.child.expression_size import expression_size
-from lean_ovms.features.structured_output.child.limits import GrammarBounds, check, nesting
 from lean_ovms.features.structured_output.child.structural_tag import PlainFormat
+from lean_ovms.features.structured_output.expression_size import expression_size
+from lean_ovms.features.structured_output.limits import GrammarBounds, check, nesting
 
 
 def tag(form):

@@ -11,9 +11,10 @@ from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.task import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
-from lean_ovms.features.structured_output.child import limits, queue
+from lean_ovms.features.structured_output import limits
+from lean_ovms.features.structured_output.child import queue
 from lean_ovms.features.structured_output.child.library import LibraryGrammars
-from lean_ovms.features.structured_output.child.limits import GrammarCost
+from lean_ovms.features.structured_output.limits import GrammarCost
 from lean_ovms.types import SamplingParams
 from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
 

@@ -17,9 +17,9 @@ from lean_ovms.engine.paged.sequence import NoToken
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.child.vocabulary import TOO_COMPLEX, padded
 from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.features.structured_output.limits import GrammarBounds
 from lean_ovms.features.xgrammar.child import core, matcher
 from lean_ovms.features.xgrammar.child.library import PROCESS, XGrammarLibrary
 from lean_ovms.types import OutputConstraint

@@ -26,10 +26,10 @@ from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import Json
 from ....types.engine import Vocabulary
 from ....util.resources import cores
-from ...structured_output.child import limits
+from ...structured_output import limits
 from ...structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
-from ...structured_output.child.limits import GrammarBounds, GrammarCost
 from ...structured_output.child.vocabulary import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
+from ...structured_output.limits import GrammarBounds, GrammarCost
 from . import lark
 from .name_patterns import PatternNames
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...structured_output.child import limits
+from ...structured_output import limits
 from ...structured_output.child.answers import Check, limit_memory, serve
-from ...structured_output.child.limits import GrammarBounds
+from ...structured_output.limits import GrammarBounds
 from . import library
 
 

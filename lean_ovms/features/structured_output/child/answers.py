@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....util.child_process import EXIT_USAGE, inherit_socket
-from .limits import GrammarBounds
+from ..limits import GrammarBounds
 
 Check = Callable[[str, GrammarBounds], dict[str, Any]]
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from ....util.child_process import spawn_with_socket
 from ..feature import StructuredOutputOptions
-from .limits import GrammarBounds, GrammarCost, too_complex
+from ..limits import GrammarBounds, GrammarCost, too_complex
 
 if TYPE_CHECKING:
     from ....config import EngineConfig

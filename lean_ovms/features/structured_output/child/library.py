@@ -17,7 +17,7 @@ from ..feature import StructuredOutputOptions
 
 if TYPE_CHECKING:
     from ....engine.paged.sequence import Sequence as PagedSequence
-    from .limits import GrammarBounds, GrammarCost
+    from ..limits import GrammarBounds, GrammarCost
     from .queue import GrammarQueue
 
 log = logging.getLogger(__name__)

@@ -21,16 +21,14 @@ from ....engine.generation.sequence import GenerationRequest
 from ....engine.generation.worker_thread import WorkerThread
 from ....engine.protocol import Submit
 from ....errors import EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
+from .. import limits
 from ..feature import StructuredOutputOptions
-from . import limits
-from .limits import GrammarBounds, GrammarCost
+from ..limits import GrammarBounds, GrammarCost
 
 log = logging.getLogger(__name__)
 
 INLINE_BYTES = 4096
 """The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
-GROWTH = 8
-"""The limit of a grammar's bytes, as a multiple of the limit of a schema's, which the front end has checked."""
 MOST = 32
 """The most grammars that wait to be compiled, at most half of which may be one client's. More are status 429."""
 RESULTS, RESULT_BYTES = 512, 8 << 20
@@ -90,7 +88,7 @@ class GrammarQueue:
         """
         self._compiler, self._checker = compiler, checker
         options = config.of(StructuredOutputOptions)
-        self.bounds = GrammarBounds(bytes=GROWTH * options.grammar_max_bytes, nesting=options.grammar_max_nesting)
+        self.bounds = GrammarBounds.of(options)
         self.compiled_bytes = options.grammar_cache_mb << 20
         self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # waiting requests by tag
         self._results = _CheckResults()

@@ -23,8 +23,8 @@ from ....engine.paged.parts import one_by_one
 from ....engine.paged.sequence import Matcher, NoToken
 from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from ...structured_output.child.checker import ProcessGrammarChecker
-from ...structured_output.child.limits import GrammarBounds, GrammarCost
 from ...structured_output.child.vocabulary import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
+from ...structured_output.limits import GrammarBounds, GrammarCost
 from . import core
 from .bounded import CallThread
 

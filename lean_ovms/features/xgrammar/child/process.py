@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import GrammarInvalid, last_line
-from ...structured_output.child import limits
+from ...structured_output import limits
 from ...structured_output.child.answers import Check, limit_memory, serve
-from ...structured_output.child.limits import GrammarBounds, too_complex
 from ...structured_output.child.structural_tag import PlainFormat, is_lark
+from ...structured_output.limits import GrammarBounds, too_complex
 from . import core
 
 Choose = Callable[[NDArray[np.int64]], Any]

@@ -19,9 +19,9 @@ import openvino_genai as genai
 from jsonschema import Draft202012Validator, SchemaError
 
 from .....errors import GrammarInvalid
-from .. import limits
+from ... import limits
+from ...limits import GrammarBounds, GrammarCost, members, too_complex
 from ..answers import data_bytes, limit_memory, serve
-from ..limits import GrammarBounds, GrammarCost, members, too_complex
 from .compiler import GrammarCompiler, lowered, reason
 from .sentencepiece import has_byte_fallback
 

@@ -13,9 +13,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ....errors import GrammarInvalid, GrammarTooComplex
-from ....types import SCHEMA_MAPS
-from ..schemas import MAX_COUNT
+from ...errors import GrammarInvalid, GrammarTooComplex
+from ...types import SCHEMA_MAPS
+from .feature import StructuredOutputOptions
+from .schemas import MAX_COUNT
+
+GROWTH = 8
+"""The limit of the schemas of all tools and the format together, and of a grammar, as a multiple of a schema's limit.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,11 @@ class GrammarBounds:
     """The number of values of one enum."""
     multiple: int = 10_000
     """The value of multipleOf without its decimal point and its factors 2 and 5."""
+
+    @classmethod
+    def of(cls, options: StructuredOutputOptions) -> GrammarBounds:
+        """Returns the limits, of which the options set some."""
+        return cls(bytes=GROWTH * options.grammar_max_bytes, nesting=options.grammar_max_nesting)
 
 
 class GrammarCost(NamedTuple):
