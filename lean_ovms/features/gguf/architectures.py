@@ -165,10 +165,11 @@ class Architecture:
     """The number of layers of the model size that has ALiBi; 0 if all sizes have it."""
     gate: str = "sigmoid"
     """The function of the gates of the attention's results: "sigmoid" or "softplus"."""
-    attention_cap: float = 0.0
-    """The soft cap of attention logits if the file has none; 0 if there is no cap."""
-    logits_cap: float = 0.0
-    """The soft cap of the final logits if the file has none; 0 if there is no cap."""
+    attention_cap: float | None = None
+    """The soft cap of attention logits if the file has none; None if the networks have no cap, whatever a file says."""
+    logits_cap: float | None = None
+    """The soft cap of the final logits if the file has none (0 for no cap); None if the networks have no cap, whatever
+    a file says."""
     late_norms: bool = False
     """Whether the norms of queries and keys come after RoPE."""
     unit_keys: bool = False
@@ -341,6 +342,7 @@ ARCHITECTURES = {
         window_period=6,
         local_base=10000.0,
         scales_by_width=62,
+        logits_cap=0.0,
         whole_images=True,
     ),
     "gemma3n": Architecture(
@@ -358,6 +360,7 @@ ARCHITECTURES = {
         scaled_embeddings=True,
         local_base=10000.0,
         attention_scale=1.0,
+        logits_cap=0.0,
         unit_values=True,
         whole_images=True,
         whole_in_windows=True,

@@ -47,6 +47,8 @@ UNNEEDED = {
         "pooling_type",
     ),
     *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels", "tensor_data_layout"),
+    *("attention.value_length_swa", "rope.dimension_count_swa"),
+    *("rope.scaling.attn_factor", "rope.scaling.original_context_length"),
     *("has_audio_encoder", "has_text_encoder", "has_llava_projector", "has_minicpmv_projector"),
     *(
         f"vision.{name}"
@@ -58,6 +60,16 @@ UNNEEDED = {
 }
 """Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network
 lacks, such as rotations and images."""
+UNSET = {
+    **{"attention.causal": True, "attention.indexer.kpool_select_tail": True, "attention.rope_pattern": 1},
+    **{"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "router_logit_softcapping": 30.0},
+    **{"activation.situ_beta": 1.0, "kda.gate_lower_bound": -math.inf, "rope.freq_base_swa": 10000.0},
+    **{"decoder_start_token_id": -1, "deepstack_mapping": -1, "expert_group_scale": 0.05, "token_shift_count": 2},
+    **{"rope.scaling.yarn_attn_factor": 1.0, "rope.scaling.yarn_ext_factor": -1.0},
+    **{"rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0},
+}
+"""The values, other than 0, of keys that llama.cpp also writes into files of networks that do not use them, as
+llama-finetune does."""
 AUDIO = "clip.audio."
 """The beginning of the keys of an encoder of audio, which is not read."""
 TEMPLATE = "tokenizer.chat_template"
@@ -70,7 +82,7 @@ BLOCK_SIZES = {
     20: (32, 18), 23: (256, 136),  # IQ4_NL, IQ4_XS
 }  # fmt: skip
 """Elements and bytes of a block by tensor type."""
-MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
+MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS, MAX_LAYERS = 1 << 16, 1 << 20, 4, 512
 FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
@@ -114,10 +126,10 @@ class Header:
     def unused(self) -> list[str]:
         """The keys of the architecture that nobody has looked up, without those of which the network needs no value."""
         start, keys = f"{self.architecture}.", self.metadata.keys() - self.metadata.used
-        found = {key.removeprefix(start) for key in keys if key.startswith(start) and not key.startswith(AUDIO)}
+        found = {key.removeprefix(start): key for key in keys if key.startswith(start) and not key.startswith(AUDIO)}
         if self.real("rope.freq_base_swa", 0.0) == self.real("rope.freq_base", 0.0):
-            found.discard("rope.freq_base_swa")
-        return sorted(found - UNNEEDED)
+            found.pop("rope.freq_base_swa", None)
+        return sorted(name for name in found.keys() - UNNEEDED if _says(name, self.metadata[found[name]]))
 
     def number(self, name: str) -> int:
         """Returns a positive integer of the architecture's metadata, or 0 if it is missing."""
@@ -128,15 +140,22 @@ class Header:
 
         Args:
             name: The key, without the name of the architecture.
-            default: The value if the file has none.
+            default: The value if the file has none, or 0, which llama.cpp writes for a value that a network lacks.
         """
         value = self.metadata.get(f"{self.architecture}.{name}")
-        return float(value) if isinstance(value, int | float) else default
+        return (float(value) if isinstance(value, int | float) else 0.0) or default
 
     @property
     def scaling(self) -> str:
-        """The kind of scaling of RoPE, such as "yarn", or "none"."""
-        return str(self.metadata.get(f"{self.architecture}.rope.scaling.type", "none"))
+        """The kind of scaling of RoPE, such as "yarn", or "none"; "linear" if the file does not say it."""
+        return str(self.metadata.get(f"{self.architecture}.rope.scaling.type", "linear"))
+
+    @property
+    def sections(self) -> list[int]:
+        """The numbers of pairs that the time, the row and the column of a token turn; [] if a token has one
+        position."""
+        found = self.numbers("rope.dimension_sections")
+        return found if any(found) else []
 
     @property
     def layers(self) -> int:
@@ -153,7 +172,7 @@ class Header:
     def numbers(self, name: str) -> list[int]:
         """Returns a list of integers, one for each layer, or a single one for all layers; [] if the key is missing."""
         value = self.metadata.get(f"{self.architecture}.{name}")
-        return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
+        return [each for each in (value[:MAX_LAYERS] if isinstance(value, list) else [value]) if type(each) is int]
 
     def number_of(self, name: str, layer: int) -> int:
         """Returns the number of a layer in a list with one for each layer, or the single number of all layers; 0 if the
@@ -207,6 +226,12 @@ class Header:
         kinds = self.metadata.get("tokenizer.ggml.token_type")
         return frozenset(i for i, kind in enumerate(kinds) if kind == USER_DEFINED) if kinds else frozenset()
 
+    @property
+    def padding(self) -> int:
+        """The id of the token for padding; 0 if the vocabulary lacks the one that the file names, or it names none."""
+        found = self.number_at("tokenizer.ggml.padding_token_id")
+        return found if found < self.vocab_size else 0
+
     def token(self, name: str) -> str:
         """Returns the text of the special token with this name, such as "eos", or "" if there is none."""
         tokens, place = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", f"{name}_token_id"))
@@ -225,7 +250,7 @@ class Header:
             "num_key_value_heads": max(self.numbers("attention.head_count_kv"), default=0),
             "hidden_size": self.number("embedding_length"),
             "head_dim": self.number("attention.key_length"),
-            "pad_token_id": self.number_at("tokenizer.ggml.padding_token_id"),
+            "pad_token_id": self.padding,
             "layer_types": self._layer_types(),
             "id2label": {str(number): label for number, label in enumerate(self._labels())},
         }
@@ -244,8 +269,7 @@ class Header:
     def _layer_types(self) -> list[str] | None:
         """Returns the type of each layer of a hybrid network by transformers' names, or None if all layers have
         attention."""
-        layers = range(min(self.layers, len(self.tensors)))
-        found = [*map(self._layer_type, layers)]
+        found = [*map(self._layer_type, range(min(self.layers, MAX_LAYERS)))]
         return found if "linear_attention" in found else None
 
     def _layer_type(self, layer: int) -> str:
@@ -254,6 +278,20 @@ class Header:
             return "linear_attention"
         row, attends = ARCHITECTURES.get(self.architecture), f"blk.{layer}.attn_output.weight" in self.tensors
         return "full_attention" if attends or row is None or not row.alternating else "mlp"
+
+
+def _says(name: str, value: Any) -> bool:
+    """Returns whether a value of an architecture says something of its networks: one that is 0, empty or that of
+    UNSET, or consists of such ones, does not.
+
+    Args:
+        name: The key, without the name of the architecture.
+        value: The value.
+    """
+    if isinstance(value, list | StringArray):
+        return any(_says(name, each) for each in (value if isinstance(value, list) else value.decoded()))
+    unset = UNSET.get(name, 0)
+    return bool(value) and (isinstance(value, str) or not math.isclose(value, unset, rel_tol=1e-6))
 
 
 def read(path: Path) -> Header:
@@ -381,9 +419,12 @@ def _parse(cursor: Cursor) -> Header:
     for name, shape, kind, offset in rows:
         if start + offset + _size(shape, kind) > cursor.size:
             raise Malformed(f"it ends within the tensor {name}")
+    shapes = {name: shape for name, shape, _, _ in rows}
+    if len(shapes) < tensors or len(metadata) < entries:
+        raise Malformed("it has two values of one name")
     return Header(
         metadata,
-        tensors={name: shape for name, shape, _, _ in rows},
+        tensors=shapes,
         kinds={name: kind for name, _, kind, _ in rows},
         places={name: (0, start + offset) for name, _, _, offset in rows},
         entries_end=entries_end,
@@ -421,12 +462,11 @@ def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
 def _size(shape: list[int], kind: int) -> int:
     """Returns the size of a tensor in bytes, or 0 for an unknown type, which `_check` refuses."""
     elements, size = BLOCK_SIZES.get(kind, (1, 0))
-    count = 1
-    for dimension in shape:
-        count *= dimension
-    if count > MAX_ELEMENTS:
+    if (count := math.prod(shape)) > MAX_ELEMENTS:
         raise Malformed("a tensor is larger than any file")
-    return -(-count // elements) * size
+    if shape and shape[0] % elements:
+        raise Malformed(f"a tensor has rows of {shape[0]} elements in blocks of {elements}")
+    return count // elements * size
 
 
 def _check(header: Header) -> None:
@@ -481,12 +521,14 @@ def _require_whole(header: Header) -> None:
     for name in ("block_count", "embedding_length", *(("attention.head_count",) if attends else ())):
         if max(header.numbers(name), default=0) < 1:
             raise Malformed(f"{header.architecture}.{name} is missing")
+    if header.number("block_count") > MAX_LAYERS:
+        raise Malformed(f"it claims {header.number('block_count')} layers")
     _require_groups(header)
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):
         raise Malformed("its vocabulary is incomplete")
-    for name in ("bos", "eos", "padding"):
+    for name in ("bos", "eos"):
         value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
         if value is not None and not (type(value) is int and 0 <= value < tokens):
             raise Malformed(f"its {name} token is not in its vocabulary")
@@ -499,10 +541,10 @@ def _require_groups(header: Header) -> None:
     name = "attention.head_count"
     counts, groups, key = header.numbers(name), header.numbers(f"{name}_kv"), f"{header.architecture}.{name}_kv"
     listed = isinstance(header.metadata.get(key), list)  # layers without attention have 0
-    layers = range(min(max(len(counts), len(groups)), MAX_TENSORS))
+    layers = range(max(len(counts), len(groups)))
     each = [[header.number_of(part, layer) for part in (name, f"{name}_kv")] for layer in layers]
     wrong = not groups or min(groups) < (not listed) or any(group and heads % group for heads, group in each)
-    if key in header.metadata and wrong:
+    if key in header.metadata and wrong and any(counts):
         raise Malformed(f"the number of its heads is not a multiple of {key}")
 
 
@@ -519,7 +561,7 @@ def _expected(header: Header) -> Iterator[str]:
         return  # its layers are of two kinds; what one lacks is named when the network is built
     dense = header.number("leading_dense_block_count")
     every = max(map(header.number, ("moe_every_n_layers", "interleave_moe_layer_step")))
-    count = min(header.layers if dense else header.number("block_count"), len(header.tensors) + 1)
+    count = header.layers if dense else header.number("block_count")
     experts = {layer for layer in range(dense, count) if every < 2 or layer % every == 1}
     for layers in ([layer for layer in range(count) if layer not in experts], sorted(experts)):
         whole = sorted(set[str]().union(*(parts.get(str(layer), ()) for layer in layers)))

@@ -90,13 +90,14 @@ class GgufFile:
             known = header.beginning(self._path)
         except (OSError, ValueError, Malformed):
             return ""  # the error is reported when the model is loaded
-        architecture = known.get("general.architecture")
+        architecture = str(known.get("general.architecture"))
         if architecture in ENCODERS and (classes := self._classes()):
             return RERANK if classes == 1 else CLASSIFY
-        row = ARCHITECTURES.get(str(architecture))
+        row = ARCHITECTURES.get(architecture)
         usual = MEAN if architecture in ENCODERS or (row is not None and not row.causal) else 0
-        pooling = known.get(f"{architecture}.pooling_type") or usual
-        return {0: TEXT, RERANKS: RERANK}.get(pooling, EMBEDDINGS)
+        stated = known.get(f"{architecture}.pooling_type")
+        pooling = stated if stated in (*POOLING_MODES, RERANKS) else usual  # llama.cpp also writes -1 for none
+        return EMBEDDINGS if pooling in POOLING_MODES else RERANK if pooling else TEXT
 
     def _classes(self) -> int:
         """Returns the number of a classifier's classes, or 0 if it is no classifier or the file cannot be read."""

@@ -68,6 +68,8 @@ def file(changes=None, tensors=(EMBEDDING,), version=3, data=64 * 3 * 2):
     return head + bytes(-len(head) % 32) + bytes(data)
 
 
+TWICE = file({"x": (7, b"\1"), "y": (7, b"\1")}).replace(text("y"), text("x"))
+"""A file that has a value twice."""
 CLASSES = ("cls.output.weight", [64, 1], 1, 0)
 
 
@@ -182,6 +184,10 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"general.alignment": (4, struct.pack("<I", 0))}), "alignment"),
         (file(tensors=[("t", [1] * 5, 0, 0)]), "5 dimensions"),
         (file(tensors=[("t", [1 << 40, 1 << 40], 0, 0)]), "larger than any file"),
+        (file(tensors=[EMBEDDING, EMBEDDING]), "two values of one name"),
+        (TWICE, "two values of one name"),
+        (file(tensors=[EMBEDDING, ("output.weight", [48, 3], 8, 0)]), "rows of 48 elements in blocks of 32"),
+        (file({"llama.block_count": (4, struct.pack("<I", 513))}), "claims 513 layers"),
         (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends within the tensor"),
         (file(tensors=[("output.weight", [64, 3], 1, 0)]), "it has no token_embd"),
         (file({"general.architecture": (8, text("rwkv7"))}), "rwkv7 are not supported"),
@@ -209,6 +215,19 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
 def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
     with pytest.raises(StartError, match=word):
         read(data)
+
+
+@pytest.mark.parametrize(("padding", "known"), [(2, 2), (3, 0), ((1 << 32) - 1, 0)])
+def test_a_padding_token_that_the_vocabulary_lacks_is_not_used(read, padding, known):
+    header = read(file({"tokenizer.ggml.padding_token_id": (4, struct.pack("<I", padding))}))
+    assert (header.padding, header.config()["pad_token_id"]) == (known, known)
+
+
+def test_heads_are_compared_in_linear_time(read):
+    each = numbers("I", 4, *[4] * 300_000)
+    assert read(file({f"llama.attention.head_count{end}": (9, each) for end in ("", "_kv")})).number_of(
+        "attention.head_count", 1
+    )
 
 
 OUTPUT = ("output.weight", [64, 3], 1, 0)
@@ -260,7 +279,11 @@ def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(0, "text_generation"), (1, "embeddings"), (3, "embeddings"), (4, "rerank")]
+    ("kind", "name"),
+    [
+        *((0, "text_generation"), (1, "embeddings"), (3, "embeddings"), (4, "rerank")),
+        ((1 << 32) - 1, "text_generation"),  # llama.cpp writes -1 for none
+    ],
 )
 def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
     path = tmp_path / "x.gguf"
@@ -270,6 +293,13 @@ def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
     assert model_dir.detect_task(path) == ""
     path.write_bytes(file({"general.architecture": (8, text("nomic-bert-moe"))}))
     assert model_dir.detect_task(path) == "embeddings"
+
+
+@pytest.mark.parametrize("name", ["general.architecture", "llama.pooling_type"])
+def test_a_list_where_a_name_or_a_number_belongs_is_no_error_of_the_server(tmp_path, name):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file({name: (9, numbers("I", 4, 1, 2))}))
+    assert model_dir.detect_task(path) == "text_generation"
 
 
 @pytest.mark.parametrize(("classes", "name"), [(1, "rerank"), (3, "classify")])

@@ -20,6 +20,7 @@ from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.architectures import ARCHITECTURES, ENCODERS
 from lean_ovms.features.gguf.child import network
 from lean_ovms.features.gguf.child.layers import whole
+from lean_ovms.features.gguf.child.positions import frequencies, unscaled
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.gguf.header import BLOCK_SIZES
 from tests.engine.paged.test_zoo import answers
@@ -187,6 +188,54 @@ def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
     *others, gate = (part.reshape(-1, part.shape[-1]) for part in np.split(by_heads, [16, 32, 64], 1))
     weights |= {"blk.0.attn_qkv.weight": np.concatenate(others), "blk.0.attn_gate.weight": gate}
     assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", "qwen3_next", tensors=weights), "qwen3_next")
+
+
+SAVED = {
+    **{name: [value] * 8 if repr(value) == "-1" else value for name, value in header.UNSET.items()},
+    **dict.fromkeys(("attention.scale", "attention.value_scale", "attention.clamp_kqv"), 0.0),
+    **dict.fromkeys(("embedding_scale", "logit_scale", "residual_scale", "expert_weights_scale"), 0.0),
+    **{"expert_group_count": 0, "expert_weights_norm": False, "hyper_connection.count": 0, "pooling_type": 2**32 - 1},
+    **{"rope.dimension_sections": [0] * 4, "rope.scaling.factor": 0.0, "rope.scaling.type": "linear"},
+    **{"swiglu_clamp_exp": [0.0, 0.0], "use_parallel_residual": False},
+}
+"""Values that llama.cpp writes for all networks when it saves a model that it has changed, as llama-finetune does."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma2", "llama", "mimo2", "mixtral", "qwen3-yarn"])
+def test_a_file_that_llama_cpp_has_saved_gives_the_same_answers(name, tmp_path, caplog):
+    known, start = RECORDED[name]["metadata"], f"{RECORDED[name]['architecture']}."
+    changes = {f"{start}{key}": value for key, value in SAVED.items() if f"{start}{key}" not in known}
+    assert_tokens(zoo_gguf.write(tmp_path / "x.gguf", name, **changes), name)
+    assert "are not used" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "factor"),
+    [
+        ("linear", {"rope.scaling.factor": 4.0}, 4),
+        (None, {"rope.scaling.factor": 4.0}, 4),
+        (None, {"rope.scale_linear": 4.0}, 4),
+        ("none", {"rope.scaling.factor": 4.0}, 1),
+        (None, {"rope.scaling.factor": 0.0}, 1),
+    ],
+)
+def test_positions_are_scaled_as_the_file_says(kind, changes, factor, tmp_path):
+    changes = {f"llama.{key}": value for key, value in {**changes, "rope.scaling.type": kind}.items()}
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama", **changes)
+    found = header.read(path)
+    with Tensors(path, found) as tensors:
+        numbers, scale = frequencies(found, tensors, 8, whole_ramp=True)
+    assert scale == 1
+    assert numbers == pytest.approx(unscaled(10000.0, 8) / factor)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [-1.0, math.inf, math.nan])
+def test_a_base_of_positions_that_is_no_positive_number_is_refused(base, tmp_path):
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.rope.freq_base": base})
+    with pytest.raises(StartError, match=f"the base of its positions is {base}"):
+        network.read(path)
 
 
 @pytest.mark.slow

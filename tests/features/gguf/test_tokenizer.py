@@ -27,7 +27,7 @@ UNIGRAM = Path(__file__).parents[2] / "data" / "unigram.json"
 ODD = "\t\n\r\0\u00e9\u0301\u4e2d\u6587\u0645\u200b\u00a0\u3000\ufeff\U0001f600\ue000"
 ALPHABET = [*map(chr, range(32, 127)), *ODD]
 PARTS = ["<|im_start|>", "<think>", "</s>", "<s>", "  ", "\r\n", "'s", "'LL", "12345", "\u2581", "<0x41>", "x" * 40]
-NORMAL, UNKNOWN, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 SPACE = "\u2581"
 
 
@@ -170,12 +170,24 @@ def test_control_tokens_are_found_in_a_text_and_hidden(made):
         (["<|return|>", "<|call|>", "<|end|>"], {}, {0, 1}),
         (["x", "<eos>"], {"tokenizer.ggml.eot_token_id": 0}, {0, 1}),
         (["<turn|>", "<|tool_response>"], {"tokenizer.ggml.model": "gemma4"}, {0, 1}),
+        (["<|flush|>", "<|calls|>", "<|end|>"], {}, {0, 1}),
+        (["<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|fim_middle|>"], {}, {0, 1, 2}),
+        (["x", "y"], {"tokenizer.ggml.fim_sep_token_id": 1}, {1}),
     ],
 )
 def test_all_tokens_that_end_an_answer_are_known(made, tokens, changes, ends):
     kinds = {"tokenizer.ggml.token_type": [CONTROL] * len(tokens), "tokenizer.ggml.merges": None}
     specials = {f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")}
     assert made({"tokenizer.ggml.tokens": tokens, **kinds, **specials, **changes}).ends == ends
+
+
+def test_a_mark_that_the_file_calls_text_ends_an_answer_and_is_hidden(made):
+    tokens = ["<|im_end|>", "<think>", "</s>", "x"]
+    changes = {"tokenizer.ggml.token_type": [USER_DEFINED] * 3 + [NORMAL], "tokenizer.ggml.merges": None}
+    specials = {f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")}
+    found = made({"tokenizer.ggml.tokens": tokens, **changes, **specials})
+    assert (found.ends, found.vocabulary.special) == ({0}, {0})
+    assert found.encode("x<|im_end|></s>", False) == [3, 0, 2]
 
 
 @pytest.mark.slow

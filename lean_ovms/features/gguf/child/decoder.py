@@ -14,7 +14,7 @@ from ..header import Header
 from . import layers
 from .altup import AltUp
 from .attention import Sequences
-from .file_attention import FileAttention
+from .file_attention import FileAttention, logits_cap
 from .file_experts import FileExperts
 from .file_layers import FileLayers, LinearLayer
 from .state_mixers import StateMixers
@@ -66,7 +66,7 @@ class FileDecoder:
         base, depth = self._row.base_width, self._row.depth_scale
         scale = header.real("logit_scale", self._width / base if base else 1.0)
         self._logits_scale = scale if self._row.multiplied_logits else 1 / scale
-        self._logits_cap = header.real("final_logit_softcapping", self._row.logits_cap)
+        self._logits_cap = logits_cap(header)
         self._residual_scale = header.real("residual_scale", depth / math.sqrt(header.layers) if depth else 1.0)
         self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
         self._altup = AltUp(header, tensors, self._layers, epsilon) if self._row.altup else None

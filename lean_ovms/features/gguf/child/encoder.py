@@ -15,7 +15,7 @@ from . import layers
 from .attention import Projected, Sequences, slopes_of
 from .experts import chosen
 from .file_layers import FileLayers, LinearLayer
-from .positions import frequencies
+from .positions import frequencies, unscaled
 from .tensors import TensorRows, Tensors
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -209,7 +209,7 @@ class FileEncoder:
         """
         if local:
             base = self._header.real("rope.freq_base_swa", self._row.local_base)
-            found, factor = base ** -(np.arange(0, self._size, 2) / self._size), 1.0
+            found, factor = unscaled(base, self._size), 1.0
         else:
             found, factor = frequencies(self._header, self._tensors, self._size, whole_ramp=True)
         return layers.angles(positions, found.astype(np.float32), factor)

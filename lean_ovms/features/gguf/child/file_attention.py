@@ -14,11 +14,9 @@ from ..header import Header
 from . import layers
 from .attention import Projected, Sequences, slopes_of
 from .file_layers import FileLayers, LinearLayer, halves
-from .positions import frequencies
+from .positions import frequencies, unscaled
 from .tensors import Tensors
 
-SECTIONS = "rope.dimension_sections"
-"""The key of the numbers of pairs that the time, the row and the column of a token turn, where images have these."""
 VALUES = 2
 """The index of the values, after queries and keys."""
 GATES: dict[str, Callable[[Any], Any]] = {"sigmoid": ops.sigmoid, "softplus": ops.softplus}
@@ -38,7 +36,23 @@ class Heads(NamedTuple):
 
 def attention_cap(header: Header) -> float:
     """Returns the soft cap of the attention logits of a file's network; 0 if there is none."""
-    return header.real("attn_logit_softcapping", ARCHITECTURES[header.architecture].attention_cap)
+    return _cap(header, "attn_logit_softcapping", ARCHITECTURES[header.architecture].attention_cap)
+
+
+def logits_cap(header: Header) -> float:
+    """Returns the soft cap of the final logits of a file's network; 0 if there is none."""
+    return _cap(header, "final_logit_softcapping", ARCHITECTURES[header.architecture].logits_cap)
+
+
+def _cap(header: Header, name: str, usual: float | None) -> float:
+    """Returns a soft cap, or 0 if there is none.
+
+    Args:
+        header: The header of the file.
+        name: The key of the cap, without the name of the architecture.
+        usual: The cap if the file has none; None if networks of the architecture have no cap, whatever the file says.
+    """
+    return 0.0 if usual is None else header.real(name, usual)
 
 
 class FileAttention:
@@ -66,7 +80,7 @@ class FileAttention:
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
         # Where images have positions by axes, llama.cpp's converter has put the pairs apart already.
-        self._moves_pairs = self._row.pairs and not header.numbers(SECTIONS)
+        self._moves_pairs = self._row.pairs and not header.sections
         row, depth = self._row, header.number("block_count")
         usual = 0.0 if row.sloped_depth and row.sloped_depth != depth else row.slope
         self._slope = header.real("attention.max_alibi_bias", usual)
@@ -333,7 +347,7 @@ class FileAttention:
             if local:
                 usual = self._row.local_base or self._header.real("rope.freq_base", 10000.0)
                 base = self._header.real("rope.freq_base_swa", usual)
-                found, factor = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated), 1.0
+                found, factor = unscaled(base, rotated), 1.0
             else:
                 whole = self._row.whole_ramp
                 found, factor = frequencies(self._header, self._tensors, rotated, whole_ramp=whole)
@@ -346,7 +360,7 @@ class FileAttention:
     def _by_axes(self, numbers: layers.Floats) -> layers.Floats:
         """Returns frequencies [pairs, 3], each in the column of the axis whose positions rotate the pair, 0 in the
         others."""
-        sections, axes = self._header.numbers(SECTIONS)[:3], np.zeros(len(numbers), np.int64)
+        sections, axes = self._header.sections[:3], np.zeros(len(numbers), np.int64)
         if self._row.interleaved:
             for axis in (1, 2):
                 axes[axis : 3 * sections[axis] : 3] = axis

@@ -13,6 +13,9 @@ from .experts import Experts, Groups, chosen, chosen_apart, chosen_one_by_one, m
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
 
+NORMED = ("ernie4_5-moe", "lfm2moe", "mimo2", "minimax-m2", "smallthinker")
+"""The architectures in which the weights of a token's experts sum to 1 even if the file, written by llama.cpp, says that
+they do not."""
 SIGMOID = 2
 """The number of the function with which experts have weights of their own."""
 
@@ -72,6 +75,7 @@ class FileExperts:
         bias = next((each for each in names if each in self._tensors), "")
         factor = self._header.real("expert_weights_scale", 1.0)
         normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
+        normed = normed if self._header.architecture not in NORMED else None
         by_input = self._row.weighted_inputs
         if by_input and used != 1:
             raise ValueError(f"a token uses {used} experts, and not one, whose input is multiplied by its weight")

@@ -13,9 +13,6 @@ from ..header import Header
 DEEPSTACK = "n_deepstack_layers"
 """The key of the number of first layers that get embeddings of images."""
 
-PADDING = "tokenizer.ggml.padding_token_id"
-"""The key of the token whose embeddings for each layer tokens of images have."""
-
 
 class ImageInputs:
     """Connects a decoder to the inputs for images while its network is built."""
@@ -31,7 +28,7 @@ class ImageInputs:
             ValueError: By the file, all layers or more get embeddings of images.
         """
         self._tokens = tokens
-        self._padding = header.number_at(PADDING)
+        self._padding = header.padding
         self._width, self._layers = header.number("embedding_length"), header.number(DEEPSTACK)
         if self._layers >= header.layers:
             raise ValueError(f"embeddings of images for {self._layers} of {header.layers} layers are not supported")

@@ -18,7 +18,7 @@ from ..model_file import header_of
 from . import attention, paged_states
 from .attention import Projected
 from .decoder import FileDecoder
-from .file_attention import SECTIONS, attention_cap
+from .file_attention import attention_cap
 from .layers import Floats
 from .tensors import opened
 
@@ -157,8 +157,7 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
     header, rows = header_of(path), None
     if header.architecture not in ARCHITECTURES:
         raise StartError(f"{path} is an encoder, which does not generate text; serve it with --task embeddings")
-    sections = images and header.numbers(SECTIONS)
-    shapes = [-1], [3, -1] if sections else [-1], [-1]
+    shapes = [-1], [3, -1] if images and header.sections else [-1], [-1]
     tokens, positions, wanted = (network_input(*each, np.int64) for each in zip(TOKENS, shapes, strict=True))
     if images:
         from .image_inputs import ImageInputs  # late, because text networks do not need it

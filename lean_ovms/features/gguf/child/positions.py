@@ -15,6 +15,19 @@ WRITTEN = {"deepseek2": 0.1, "mistral4": 0.1}
 """The factors by which llama.cpp's converter multiplies YaRN's factor of logarithms, by architecture."""
 
 
+def unscaled(base: float, rotated: int) -> Frequencies:
+    """Returns RoPE's frequency of each pair of elements before it is scaled. Raises ValueError for a wrong base.
+
+    Args:
+        base: The base, a positive number.
+        rotated: The number of a head's elements that are rotated.
+    """
+    if not 0 < base < math.inf:
+        raise ValueError(f"the base of its positions is {base}")
+    found: Frequencies = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    return found
+
+
 def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: bool) -> tuple[Frequencies, float]:
     """Returns RoPE's frequency of each pair of elements, and the factor of cosines and sines.
 
@@ -25,7 +38,7 @@ def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: b
         whole_ramp: Whether the ends of YaRN's ramp between scaled and unscaled frequencies are rounded.
     """
     base = header.real("rope.freq_base", 10000.0)
-    found = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    found = unscaled(base, rotated)
     if header.scaling == "yarn":
         return _yarn(header, found, base, whole_ramp)
     length = header.number("context_length")
@@ -34,8 +47,8 @@ def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: b
     for name in ("rope_freqs", f"rope_factors_{kind}"):
         if f"{name}.weight" in tensors:
             found = found / tensors.numbers(f"{name}.weight")[: len(found)].astype(np.float64)
-    found = found / (header.real("rope.scaling.factor", 1.0) or 1.0)
-    return found, header.real("rope.scaling.attn_factor", 1.0)
+    factor = header.real("rope.scaling.factor", header.real("rope.scale_linear", 1.0))  # the second in old files
+    return found / (1.0 if header.scaling == "none" else factor), header.real("rope.scaling.attn_factor", 1.0)
 
 
 def _yarn(header: Header, found: Frequencies, base: float, whole_ramp: bool) -> tuple[Frequencies, float]:
@@ -53,5 +66,7 @@ def _yarn(header: Header, found: Frequencies, base: float, whole_ramp: bool) -> 
     # Models have a multiplier for each of the two logarithms. Files have the second; both are the same in DeepSeek's.
     more = less if less and header.architecture in WRITTEN else 1.0
     logarithm = 0.1 * math.log(factor)
-    turned = header.real("rope.scaling.yarn_attn_factor", (logarithm * more + 1) / (logarithm * less + 1))
+    turned = (logarithm * more + 1) / (logarithm * less + 1)
+    if header.real("rope.scaling.yarn_ext_factor", 0.0) >= 0:  # otherwise llama.cpp has written that, and no factor
+        turned = header.real("rope.scaling.yarn_attn_factor", turned)
     return found / factor * ramp + found * (1 - ramp), turned * header.real("rope.scaling.attn_factor", 1.0)

@@ -157,15 +157,22 @@ ENDS = frozenset(
     (
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
         *("<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<eos>"),
-        "<turn|>",
-        *("<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+        *("<turn|>", "[e~[", "<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+        *("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>"),
+        "<|file_sep|>",
     )
 )
-"""Control tokens that end an answer, whatever the metadata says of them; as in llama.cpp."""
+"""Control tokens that end an answer, whatever the metadata says of them; as in llama.cpp. Those in the last two lines
+end code that was filled in."""
+MARKS = tuple(token for token in sorted(ENDS) if token.startswith("<|"))
+"""Those of them that are control tokens even if the file calls them user-defined text; others may be tags of HTML."""
 TOOL_RESPONSE = "<|tool_response>"
 """The text that ends an answer of Gemma 4 with calls, although it is not a control token."""
-HARMONY = {"<|return|>", "<|call|>"}
-"""If a vocabulary has these tokens, they end an answer, and <|end|> only ends one of its messages."""
+IN_MESSAGES = {"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"}
+"""If a vocabulary has two such tokens (of gpt-oss, Solar Open), they end an answer, and <|end|> only ends one of its
+messages."""
+NAMED = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+"""The tokens that end an answer by their names in the metadata."""
 LOWERCASE = "tokenizer.ggml.normalizer.lowercase"
 """The key of whether texts are lowercased."""
 STRIP_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
@@ -189,7 +196,7 @@ class GgufTokenizer:
         """Builds the tokenizer that a file describes. Raises StartError if that is not possible."""
         header = header_of(path)
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
-        kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+        kinds = _kinds(metadata.get("tokenizer.ggml.token_type"), tokens)
         model = metadata["tokenizer.ggml.model"]
         pre, words, unigram = metadata.get("tokenizer.ggml.pre"), model == "bert", model == "t5"
         merged = model == "gemma4" or pre == GRANITE_LARGE
@@ -220,9 +227,9 @@ class GgufTokenizer:
         )
         texts = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
         texts |= {token: i for i, token in enumerate(tokens) if merged and token == TOOL_RESPONSE}
-        if texts.keys() >= HARMONY:
+        if any(texts.keys() >= both for both in IN_MESSAGES):
             texts.pop("<|end|>", None)
-        named = {_id(header, name) for name in ("eos", "eot", "eom")}
+        named = {_id(header, name) for name in NAMED}
         self.ends = {i for i in {*texts.values(), *named} if i >= 0}
         # What is needed later, so that the header with its vocabulary and scores (tens of megabytes) can be freed.
         self._ids = {name: _id(header, name) for name in ("eos", "padding")}
@@ -259,6 +266,15 @@ class GgufTokenizer:
 
     def get_original_chat_template(self) -> str:
         return self._template
+
+
+def _kinds(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
+    """Returns the type of each token. The tokens in MARKS are control tokens if the file calls them user-defined."""
+    kinds = [*stated] if stated else [NORMAL] * len(tokens)
+    for number, kind in enumerate(kinds):
+        if kind == USER_DEFINED and tokens[number] in MARKS:
+            kinds[number] = CONTROL
+    return kinds
 
 
 def _id(header: gguf.Header, name: str) -> int:
