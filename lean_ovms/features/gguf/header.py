@@ -23,7 +23,7 @@ from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known, longest
 from .cursor import ENDS, Cursor, Malformed, NotRead, value
-from .metadata import Metadata, StringArray
+from .metadata import UNNEEDED, Metadata, StringArray, says
 
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
@@ -32,44 +32,6 @@ MMPROJ = "clip"
 TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
 OPTIONAL = ("blk.0.attn_norm.weight", "blk.0.attn_norm.bias")
 """The tensors that the first layer may lack: ModernBERT's has the norm of the embeddings instead."""
-UNNEEDED = {
-    *("context_length", "vocab_size", "feed_forward_length", "embedding_length_out", "moe_latent_size"),
-    *("attention.key_length", "attention.value_length", "attention.value_length_mla", "attention.recurrent_layers"),
-    *("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count"),
-    *("expert_count", "expert_used_count", "expert_shared_count", "leading_dense_block_count"),
-    *("expert_feed_forward_length", "expert_shared_feed_forward_length", "interleave_moe_layer_step"),
-    *(f"ssm.{name}" for name in ("conv_kernel", "inner_size", "group_count", "state_size", "time_step_rank")),
-    *(
-        "attention.q_lora_rank",
-        "rope.scaling.finetuned",
-        "shortconv.l_cache",
-        "full_attention_interval",
-        "pooling_type",
-    ),
-    *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels", "tensor_data_layout"),
-    *("attention.value_length_swa", "rope.dimension_count_swa"),
-    *("rope.scaling.attn_factor", "rope.scaling.original_context_length"),
-    *("has_audio_encoder", "has_text_encoder", "has_llava_projector", "has_minicpmv_projector"),
-    *(
-        f"vision.{name}"
-        for name in (
-            *("feed_forward_length", "projection_dim", "mm_projector_type", "mm_patch_merge_type"),
-            *("image_crop_resolution", "image_split_resolution"),
-        )
-    ),
-}
-"""Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network
-lacks, such as rotations and images."""
-UNSET = {
-    **{"attention.causal": True, "attention.indexer.kpool_select_tail": True, "attention.rope_pattern": 1},
-    **{"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "router_logit_softcapping": 30.0},
-    **{"activation.situ_beta": 1.0, "kda.gate_lower_bound": -math.inf, "rope.freq_base_swa": 10000.0},
-    **{"decoder_start_token_id": -1, "deepstack_mapping": -1, "expert_group_scale": 0.05, "token_shift_count": 2},
-    **{"rope.scaling.yarn_attn_factor": 1.0, "rope.scaling.yarn_ext_factor": -1.0},
-    **{"rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0},
-}
-"""The values, other than 0, of keys that llama.cpp also writes into files of networks that do not use them, as
-llama-finetune does."""
 AUDIO = "clip.audio."
 """The beginning of the keys of an encoder of audio, which is not read."""
 TEMPLATE = "tokenizer.chat_template"
@@ -129,7 +91,7 @@ class Header:
         found = {key.removeprefix(start): key for key in keys if key.startswith(start) and not key.startswith(AUDIO)}
         if self.real("rope.freq_base_swa", 0.0) == self.real("rope.freq_base", 0.0):
             found.pop("rope.freq_base_swa", None)
-        return sorted(name for name in found.keys() - UNNEEDED if _says(name, self.metadata[found[name]]))
+        return sorted(name for name in found.keys() - UNNEEDED if says(name, self.metadata[found[name]]))
 
     def number(self, name: str) -> int:
         """Returns a positive integer of the architecture's metadata, or 0 if it is missing."""
@@ -278,20 +240,6 @@ class Header:
             return "linear_attention"
         row, attends = ARCHITECTURES.get(self.architecture), f"blk.{layer}.attn_output.weight" in self.tensors
         return "full_attention" if attends or row is None or not row.alternating else "mlp"
-
-
-def _says(name: str, value: Any) -> bool:
-    """Returns whether a value of an architecture says something of its networks: one that is 0, empty or that of
-    UNSET, or consists of such ones, does not.
-
-    Args:
-        name: The key, without the name of the architecture.
-        value: The value.
-    """
-    if isinstance(value, list | StringArray):
-        return any(_says(name, each) for each in (value if isinstance(value, list) else value.decoded()))
-    unset = UNSET.get(name, 0)
-    return bool(value) and (isinstance(value, str) or not math.isclose(value, unset, rel_tol=1e-6))
 
 
 def read(path: Path) -> Header:

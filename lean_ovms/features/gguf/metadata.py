@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from array import array
 from collections.abc import Iterable
@@ -9,6 +10,56 @@ from typing import Any
 
 LENGTH = struct.Struct("<Q")
 """The length before a string in a file."""
+
+UNNEEDED = {
+    *("context_length", "vocab_size", "feed_forward_length", "embedding_length_out", "moe_latent_size"),
+    *("attention.key_length", "attention.value_length", "attention.value_length_mla", "attention.recurrent_layers"),
+    *("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count"),
+    *("expert_count", "expert_used_count", "expert_shared_count", "leading_dense_block_count"),
+    *("expert_feed_forward_length", "expert_shared_feed_forward_length", "interleave_moe_layer_step"),
+    *(f"ssm.{name}" for name in ("conv_kernel", "inner_size", "group_count", "state_size", "time_step_rank")),
+    *(
+        "attention.q_lora_rank",
+        "rope.scaling.finetuned",
+        "shortconv.l_cache",
+        "full_attention_interval",
+        "pooling_type",
+    ),
+    *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels", "tensor_data_layout"),
+    *("attention.value_length_swa", "rope.dimension_count_swa"),
+    *("rope.scaling.attn_factor", "rope.scaling.original_context_length"),
+    *("has_audio_encoder", "has_text_encoder", "has_llava_projector", "has_minicpmv_projector"),
+    *(
+        f"vision.{name}"
+        for name in (
+            *("feed_forward_length", "projection_dim", "mm_projector_type", "mm_patch_merge_type"),
+            *("image_crop_resolution", "image_split_resolution"),
+        )
+    ),
+}
+"""Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network
+lacks, such as rotations and images."""
+UNSET = {
+    "activation.situ_beta": 1.0,
+    "attention.causal": True,
+    "attention.indexer.kpool_select_tail": True,
+    "attention.rope_pattern": 1,
+    "attn_logit_softcapping": 50.0,
+    "decoder_start_token_id": -1,
+    "deepstack_mapping": -1,
+    "expert_group_scale": 0.05,
+    "final_logit_softcapping": 30.0,
+    "kda.gate_lower_bound": -math.inf,
+    "rope.freq_base_swa": 10000.0,
+    "rope.scaling.yarn_attn_factor": 1.0,
+    "rope.scaling.yarn_beta_fast": 32.0,
+    "rope.scaling.yarn_beta_slow": 1.0,
+    "rope.scaling.yarn_ext_factor": -1.0,
+    "router_logit_softcapping": 30.0,
+    "token_shift_count": 2,
+}
+"""The values, other than 0, of keys that llama.cpp also writes into files of networks that do not use them, as
+llama-finetune does."""
 
 
 class Metadata(dict[str, Any]):
@@ -57,3 +108,17 @@ class StringArray:
         """Returns the string with this index."""
         begin = (self._ends[number - 1] if number else 0) + LENGTH.size
         return self._data[begin : self._ends[number]].decode("utf-8", "replace")
+
+
+def says(name: str, value: Any) -> bool:
+    """Returns whether a value of an architecture says something of its networks: one that is 0, empty or that of
+    UNSET, or consists of such ones, does not.
+
+    Args:
+        name: The key, without the name of the architecture.
+        value: The value.
+    """
+    if isinstance(value, list | StringArray):
+        return any(says(name, each) for each in (value if isinstance(value, list) else value.decoded()))
+    unset = UNSET.get(name, 0)
+    return bool(value) and (isinstance(value, str) or not math.isclose(value, unset, rel_tol=1e-6))

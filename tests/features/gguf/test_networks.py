@@ -18,11 +18,11 @@ import openvino as ov
 from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.architectures import ARCHITECTURES, ENCODERS
-from lean_ovms.features.gguf.child import network
+from lean_ovms.features.gguf.child import network, positions
 from lean_ovms.features.gguf.child.layers import whole
-from lean_ovms.features.gguf.child.positions import frequencies, unscaled
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.gguf.header import BLOCK_SIZES
+from lean_ovms.features.gguf.metadata import UNSET
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
@@ -191,12 +191,18 @@ def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
 
 
 SAVED = {
-    **{name: [value] * 8 if repr(value) == "-1" else value for name, value in header.UNSET.items()},
+    **{name: [value] * 8 if repr(value) == "-1" else value for name, value in UNSET.items()},
     **dict.fromkeys(("attention.scale", "attention.value_scale", "attention.clamp_kqv"), 0.0),
     **dict.fromkeys(("embedding_scale", "logit_scale", "residual_scale", "expert_weights_scale"), 0.0),
-    **{"expert_group_count": 0, "expert_weights_norm": False, "hyper_connection.count": 0, "pooling_type": 2**32 - 1},
-    **{"rope.dimension_sections": [0] * 4, "rope.scaling.factor": 0.0, "rope.scaling.type": "linear"},
-    **{"swiglu_clamp_exp": [0.0, 0.0], "use_parallel_residual": False},
+    "expert_group_count": 0,
+    "expert_weights_norm": False,
+    "hyper_connection.count": 0,
+    "pooling_type": (1 << 32) - 1,
+    "rope.dimension_sections": [0] * 4,
+    "rope.scaling.factor": 0.0,
+    "rope.scaling.type": "linear",
+    "swiglu_clamp_exp": [0.0, 0.0],
+    "use_parallel_residual": False,
 }
 """Values that llama.cpp writes for all networks when it saves a model that it has changed, as llama-finetune does."""
 
@@ -220,14 +226,14 @@ def test_a_file_that_llama_cpp_has_saved_gives_the_same_answers(name, tmp_path, 
         (None, {"rope.scaling.factor": 0.0}, 1),
     ],
 )
-def test_positions_are_scaled_as_the_file_says(kind, changes, factor, tmp_path):
+def test_positions_are_scaled_only_by_the_factor_of_a_kind_that_has_one(kind, changes, factor, tmp_path):
     changes = {f"llama.{key}": value for key, value in {**changes, "rope.scaling.type": kind}.items()}
     path = zoo_gguf.write(tmp_path / "x.gguf", "llama", **changes)
     found = header.read(path)
     with Tensors(path, found) as tensors:
-        numbers, scale = frequencies(found, tensors, 8, whole_ramp=True)
+        numbers, scale = positions.frequencies(found, tensors, 8, whole_ramp=True)
     assert scale == 1
-    assert numbers == pytest.approx(unscaled(10000.0, 8) / factor)
+    assert numbers == pytest.approx(positions.unscaled(10000.0, 8) / factor)
 
 
 @pytest.mark.slow
@@ -407,7 +413,7 @@ HOSTILE = """
 import random, sys
 from pathlib import Path
 from lean_ovms.errors import StartError
-from lean_ovms.features.gguf.child import network
+from lean_ovms.features.gguf.child import network, positions
 
 path, dice = Path(sys.argv[1]), random.Random(3)
 whole = path.read_bytes()

@@ -14,8 +14,8 @@ from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
 
 NORMED = ("ernie4_5-moe", "lfm2moe", "mimo2", "minimax-m2", "smallthinker")
-"""The architectures in which the weights of a token's experts sum to 1 even if the file, written by llama.cpp, says that
-they do not."""
+"""The architectures in which the weights of a token's experts sum to 1 even if a file that llama.cpp saved says they
+do not."""
 SIGMOID = 2
 """The number of the function with which experts have weights of their own."""
 
