@@ -124,7 +124,7 @@ class ModelInfo:
     voices: VoiceInfo | None = None
     """The voices of a model that speaks texts, or its answers."""
     of_task: Json = field(default_factory=dict)
-    """The properties that the feature of the model's task reports."""
+    """The properties that the feature of the model's task, or of its adapters, reports."""
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:

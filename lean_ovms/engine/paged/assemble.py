@@ -136,7 +136,7 @@ def load(
         )
         pipeline = PagedPipeline(model, sizes, parts)
         capabilities = [*CAPABILITIES, *(["adapters"] if inputs is not None else [])]
-        pipeline.info = replace(info, capabilities=capabilities)
+        pipeline.info = replace(info, capabilities=capabilities, of_task=dict(adapters.report))
         if parts.images is not None:
             tokens, video = parts.images.tokens, parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)

@@ -373,6 +373,8 @@ class AdapterProvider:
 
     ranks = 1
     """The number of columns of the ADAPTER_CHOICE input: the sum of the ranks of all adapters in the network."""
+    report: Mapping[str, Any] = {}
+    """What the front end has to know of the network to check adapters; it becomes ModelInfo.of_task."""
 
     def get(self, text: str) -> AdapterWeights | None:
         """Returns the adapter that a request names, read from its file if new; None for "". Raises EngineFailure."""

@@ -6,14 +6,16 @@ https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapt
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from ...api.fields import Field, FieldSet, RouteDoc, Values, read
 from ...api.generation.common_fields import MODEL
 from ...api.services import Services
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
-from ...models.model import Model
+from ...models.model import Model, ModelRegistry
 from ...observability.logging import safe
 from ...types import Json, Request, Response
 from .feature import LoraOptions
@@ -31,6 +33,8 @@ FIELDS = FieldSet((
     Field("load_inplace", "bool", "replace a loaded adapter of the same name"),
 ))  # fmt: skip
 UNLOAD_FIELDS = FieldSet((NAME,))
+LOCKS = WeakKeyDictionary[ModelRegistry, asyncio.Lock]()
+"""Lets requests add adapters one after the other, so that two of them cannot take one name."""
 
 
 @RouteDoc("Load a LoRA adapter; needs --allow_runtime_lora", body=FIELDS, answer="text/plain")
@@ -41,15 +45,16 @@ async def handle_load(request: Request, services: Services) -> Response:
         if problem:
             raise BadRequest(f"The adapter cannot be loaded: {problem}", param=param)
     model = _base_model(services, values["model"])
-    replaces = name in model.adapters.models and values["load_inplace"]
-    if not replaces and name in services.registry.names:
-        raise BadRequest(f"The lora adapter {safe(name)!r} has already been loaded.", param="lora_name")
-    try:
-        with await model.hold():
-            await model.adapters.add(name, path, values["alpha"])
-    except StartError as error:
-        problem = str(error).removeprefix(OPTION)  # the client has set no option
-        raise BadRequest(f"The adapter cannot be loaded: {problem}", param="lora_path") from error
+    with await model.hold():
+        async with LOCKS.setdefault(services.registry, asyncio.Lock()):
+            replaces = name in model.adapters.models and values["load_inplace"]
+            if not replaces and name in services.registry.names:
+                raise BadRequest(f"The lora adapter {safe(name)!r} has already been loaded.", param="lora_name")
+            try:
+                await model.adapters.add(name, path, values["alpha"])
+            except StartError as error:
+                problem = str(error).removeprefix(OPTION)  # the client has set no option
+                raise BadRequest(f"The adapter cannot be loaded: {problem}", param="lora_path") from error
     return _text_response(f"Success: LoRA adapter {name!r} added successfully.")
 
 

@@ -42,6 +42,9 @@ class LoraOptions(Options):
             parse(self.lora_modules)
 
 
+ADAPTED, FIXED = "adapted_layers", "fixed_layers"
+"""The names in ModelInfo.of_task of the layers that take adapters, with the widths of their inputs and outputs, and of
+those that take none."""
 REQUESTS = "vllm:lora_requests_info"
 """The metric of the adapters of running and waiting requests."""
 

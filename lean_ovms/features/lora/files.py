@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +102,50 @@ def check(module: LoraModule, model_dir: Path) -> None:
     if network is None:
         return
     text = files.read_text(network, "utf-8", "replace")
-    missing = found.keys() - set(_KNOWN.findall(text))
-    of_none = len(missing) == len(found)
-    if missing and (of_none or (missing := missing & changed(file))):
-        raise invalid(f"{file} {foreign(missing, of_none=of_none)}")
-    for name, widths in linear_layers(text).items():
-        if name in found and found[name] != widths:
-            raise invalid(f"{file} belongs to another model: {misfit(name, widths)}")
+    if wrong := misfit(found, set(_KNOWN.findall(text)), linear_layers(text), lambda: changed(file)):
+        raise invalid(f"{file} {wrong}")
 
 
-def foreign(missing: Collection[str], *, of_none: bool) -> str:
-    """Returns the error text for an adapter with layers that the model lacks: some or, if `of_none`, all."""
-    names = sorted(missing)
+def check_layers(module: LoraModule, layers: Mapping[str, Sequence[int]], fixed: Collection[str]) -> None:
+    """Raises StartError for an adapter that a loaded network cannot take.
+
+    Args:
+        module: The adapter, which was checked without the network.
+        layers: The layers of the network that take adapters, with the widths of their inputs and outputs.
+        fixed: The layers of the network that take no adapters.
+    """
+    file = weights(Path(module.path))
+    if wrong := misfit(pairs(file), layers.keys(), layers, lambda: changed(file), fixed):
+        raise invalid(f"{file} {wrong}")
+
+
+def misfit(
+    adapted: Mapping[str, tuple[int, int]],
+    known: Collection[str],
+    widths: Mapping[str, Sequence[int]],
+    changed: Callable[[], Collection[str]],
+    fixed: Collection[str] = (),
+) -> str:
+    """Returns why a network cannot take an adapter, as the end of a sentence, or "" if it can.
+
+    Args:
+        adapted: The layers of the adapter, with the widths of their inputs and outputs.
+        known: The layers of the network.
+        widths: The widths of those of which they are known.
+        changed: Returns the layers that the adapter changes; the network may lack others.
+        fixed: The layers of the network that take no adapters.
+    """
+    for name, shape in adapted.items():
+        if any(f"{name}.".startswith(f"{one}.") for one in fixed):
+            return f"adapts {name}, which only --pipeline_type LM_CB supports"
+        if name in widths and tuple(widths[name]) != shape:
+            least, most = widths[name]
+            return f"belongs to another model: its {name} does not map {least} to {most} elements"
+    missing = {*adapted} - {*known}
+    of_none = len(missing) == len(adapted)
+    names = sorted(missing if of_none else missing.intersection(changed()) if missing else ())
+    if not names:
+        return ""
     text = f"it adapts {', '.join(names[:MOST_NAMES])}"
     if len(names) > MOST_NAMES:
         text += f" and {counted(len(names) - MOST_NAMES, 'more layer')}"
@@ -130,11 +162,6 @@ def changed(file: Path) -> set[str]:
     except (OSError, ValueError) as error:
         raise invalid(f"{file} cannot be read: {error}") from None
     return pairs(file).keys() - zeros
-
-
-def misfit(name: str, widths: tuple[int, int]) -> str:
-    """Returns the error text for an adapter with a layer whose input and output widths are not the model's."""
-    return f"its {name} does not map {widths[0]} to {widths[1]} elements"
 
 
 def linear_layers(network: str) -> dict[str, tuple[int, int]]:

@@ -13,7 +13,7 @@ from ...errors import StartError
 from ...models.lifecycle import AdapterSet, ModelLifecycle
 from ..deployment.model_cache import ModelCache
 from . import files, modules
-from .feature import LoraOptions
+from .feature import ADAPTED, FIXED, LoraOptions
 
 
 class LoraSet(AdapterSet):
@@ -48,6 +48,8 @@ class LoraSet(AdapterSet):
 
     async def load(self) -> None:
         """Begins to serve adapters that were checked, after the model was loaded. Raises StartError."""
+        for module in modules.parse(self._options.lora_modules):
+            await self._check_layers(module)
         for model in self.models.values():
             await model.open()
 
@@ -58,8 +60,14 @@ class LoraSet(AdapterSet):
     async def add(self, name: str, path: str, alpha: float | None = None) -> ModelLifecycle:
         module = modules.LoraModule(name, path, alpha)
         await self._check(module)
+        await self._check_layers(module)
         model = self._build(module)
-        await model.open()
+        try:
+            await model.open()
+        except BaseException:  # also if the client has disconnected
+            model.retire()
+            await model.stop()
+            raise
         old = self.models.get(module.name)
         self.models[module.name] = model
         if old is not None:
@@ -90,6 +98,13 @@ class LoraSet(AdapterSet):
     async def _check(self, module: modules.LoraModule) -> None:
         if not self.config.without_model:
             await asyncio.to_thread(files.check, module, self.config.model_dir)
+
+    async def _check_layers(self, module: modules.LoraModule) -> None:
+        """Checks that an adapter fits the network of the loaded model, if its engine says which layers that has. Raises
+        StartError."""
+        known = self._base.info.of_task
+        if layers := known.get(ADAPTED):
+            await asyncio.to_thread(files.check_layers, module, layers, known[FIXED])
 
     def _build(self, module: modules.LoraModule) -> ModelLifecycle:
         if module.name in self.config.served_names:

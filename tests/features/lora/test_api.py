@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
 import pytest
 
+from lean_ovms.features.lora.model import LoraSet
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, post, whole
@@ -37,6 +39,37 @@ async def test_names_and_paths_are_checked_before_anything_is_read(
     assert len(error["message"]) < 1000
     assert app.registry.get("m").adapters.models == {}
     assert (await post(app, LOAD, {"lora_name": "org/a b", "lora_path": "p"})).status == 200
+
+
+async def test_of_two_requests_at_once_for_one_name_only_one_adds_its_adapter(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = await make_app(allow_runtime_lora=True)
+    monkeypatch.setattr(LoraSet, "_check", lambda *_: asyncio.sleep(0.01))
+    answers = await asyncio.gather(*(post(app, LOAD, {"lora_name": "a", "lora_path": path}) for path in "pq"))
+    assert sorted(answer.status for answer in answers) == [200, 400]
+    assert (await post(app, LOAD, {"lora_name": "a", "lora_path": "q", "load_inplace": True})).status == 200
+
+
+async def test_nothing_is_left_of_an_adapter_whose_request_is_cancelled(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = await make_app(allow_runtime_lora=True)
+    adapters = app.registry.get("m").adapters
+    assert isinstance(adapters, LoraSet)
+    opening = asyncio.Event()
+
+    async def begin(_: object) -> None:
+        opening.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(TextModel, "open", begin)
+    loading = asyncio.create_task(post(app, LOAD, {"lora_name": "a", "lora_path": "p"}))
+    await opening.wait()
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert (adapters.models, adapters._model_cache._members) == ({}, [])
 
 
 async def test_adapters_with_requests_are_shown_as_by_vllm(

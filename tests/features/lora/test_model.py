@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import RequestError, StartError
+from lean_ovms.features.lora import files
 from lean_ovms.features.lora import model as module
 from lean_ovms.features.lora import modules as lora_modules
 from lean_ovms.models.generation import collect
@@ -17,6 +19,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, SamplingParams, TextPrompt
 from lean_ovms.types.engine import ModelInfo
 from tests.fakes import FakeEngine, say
+from tests.makers.make_lora import make
 
 
 class AdapterEngine(FakeEngine):
@@ -133,6 +136,32 @@ async def test_where_the_engine_takes_adapters_all_share_it_and_none_starts_or_s
     assert await ask(base) == "base"
     await base.stop()
     assert engine.state == "stopped"
+
+
+async def test_an_adapter_that_does_not_fit_the_loaded_network_is_refused_before_a_request_names_it(
+    engines: Engines, tmp_path: Path
+) -> None:
+    base, path = await base_of("", allow_runtime_lora=True), str(make(tmp_path / "demo"))
+    engine: Any = base.engine
+    layers = {name: list(widths) for name, widths in files.pairs(files.weights(Path(path))).items()}
+    name = next(iter(layers))
+    for known, fixed, wrong in (
+        ({}, [], ""),
+        (layers, [], ""),
+        ({"x": [1, 1]}, [], "belongs to another model: it adapts .*, which this model does not have"),
+        ({one: layers[one] for one in layers if one != name}, [], f"fits only in part: it adapts {name}, which"),
+        (layers | {name: [7, 8]}, [], f"belongs to another model: its {name} does not map 7 to 8 elements"),
+        (layers, [name], f"adapts {name}, which only --pipeline_type LM_CB supports"),
+    ):
+        engine.info = replace(engine.info, of_task={"adapted_layers": known, "fixed_layers": fixed})
+        if wrong:
+            with pytest.raises(StartError, match=wrong):
+                await base.adapters.add("a", path)
+        else:
+            await base.adapters.add("a", path)
+            base.adapters.remove("a")
+        assert not base.adapters.models
+    await base.stop()
 
 
 def numbers(modules: list[lora_modules.LoraModule | None]) -> list[int]:

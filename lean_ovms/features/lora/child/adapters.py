@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.paged.network import AdapterProvider, AdapterWeights, Network, Part
-from ..files import foreign, misfit
+from ..files import misfit
 
 Weights = NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]
@@ -54,16 +54,15 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
         layers: The layers of the network that take adapters, with the widths of their inputs and outputs.
         fixed: The layers of the network that take no adapters.
     """
-    for name, (down, up) in adapter.layers.items():
-        if any(f"{name}.".startswith(f"{one}.") for one in fixed):
-            return f"it adapts {name}, which only --pipeline_type LM_CB supports"
-        shapes = (down.shape[1:], up.shape[:1])
-        if name in layers and shapes != tuple((size,) for size in layers[name]):
-            return f"it belongs to another model: {misfit(name, layers[name])}"
-    missing = adapter.layers.keys() - layers.keys()
-    of_none = len(missing) == len(adapter.layers)
-    missing = {name for name in missing if of_none or all(part.any() for part in adapter.layers[name])}
-    return f"it {foreign(missing, of_none=of_none)}" if missing else ""
+    adapted = {name: (down.shape[1], len(up)) for name, (down, up) in adapter.layers.items()}
+    wrong = misfit(
+        adapted,
+        layers.keys(),
+        layers,
+        lambda: [name for name, pair in adapter.layers.items() if all(part.any() for part in pair)],
+        fixed,
+    )
+    return wrong and f"it {wrong}"
 
 
 class AdapterTable(AdapterProvider):

@@ -8,7 +8,7 @@ from typing import Any
 from ....config import EngineConfig
 from ....engine.paged.network import Network, NotPageable
 from ....errors import EngineFailure, StartError
-from ..feature import LoraOptions
+from ..feature import ADAPTED, FIXED, LoraOptions
 from . import adapter_layers, reading
 from .adapters import Adapter, AdapterTable, fits
 
@@ -53,6 +53,7 @@ class LoraAdapters(AdapterTable):
         super().__init__(network, layers.groups, most)
         self._layers = {layer: sizes for group in layers.groups for layer, sizes in group.items()}
         self._fixed = layers.fixed
+        self.report = {ADAPTED: self._layers, FIXED: sorted(layers.fixed)}
         self._read: dict[str, Adapter] = {}
 
     def get(self, text: str) -> Adapter | None:
