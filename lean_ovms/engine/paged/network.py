@@ -360,10 +360,6 @@ class AdapterWeights(Protocol):
         """The factor by which the weights are multiplied."""
 
     @property
-    def rank(self) -> int:
-        """The greatest rank among its layers."""
-
-    @property
     def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """The two low-rank matrices of each layer, by the layer's name."""
 

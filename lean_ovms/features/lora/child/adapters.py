@@ -40,11 +40,6 @@ class Adapter:
     layers: Mapping[str, tuple[Weights, Weights]]
     """The matrices A [rank, width] and B [height, rank] of each layer, by the name of the layer."""
 
-    @property
-    def rank(self) -> int:
-        """The greatest rank of the adapter's layers."""
-        return max((len(down) for down, _ in self.layers.values()), default=1)
-
 
 def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
     """Returns why a network cannot take an adapter, or "" if it can.
@@ -112,8 +107,8 @@ class AdapterTable(AdapterProvider):
         """Writes the weights of all adapters again, after which their columns may have changed."""
         at, self._columns = 0, {}
         for adapter in self._users:
-            self._columns[adapter] = slice(at, at + adapter.rank)
-            at += adapter.rank
+            begin, at = at, at + max((len(down) for down, _ in adapter.layers.values()), default=1)
+            self._columns[adapter] = slice(begin, at)
         self.ranks = max(1, at)
         for layers in self._groups:
             first = next(iter(layers))
