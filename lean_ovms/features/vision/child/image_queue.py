@@ -7,8 +7,7 @@ cancelled before its turn. Everything except the encoding runs in the loop's thr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from ....engine.generation.sequence import GenerationRequest
 from ....engine.generation.worker_thread import WorkerThread
@@ -31,17 +30,26 @@ class _Waiting:
     """The images of its prompt."""
     params: list[str]
     """The field of each image in the request, for errors."""
+    missing: set[KnownImage]
+    """The images that are not encoded yet."""
     tokens: int = 0
     """The number of image tokens that were encoded for it."""
 
 
-class _Job(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Job:
+    """An image to encode."""
+
     known: KnownImage
-    """The entry of the cache that gets the embeddings."""
-    image: Image
-    """The pixels."""
+    """The entry of the image in the cache."""
+    image: Image | None
+    """The pixels; None after all requests that waited for them were cancelled."""
     number: int
-    """The id of the request that needed the image first."""
+    """The id of the request to which the image's tokens are charged."""
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
+    """The requests that wait for the image, by their ids."""
+    begun: bool = False
+    """Whether the thread has the image."""
 
 
 class ImageQueue:
@@ -58,7 +66,7 @@ class ImageQueue:
         self._family = family
         self._cache = cache
         self._waiting: dict[int, _Waiting] = {}
-        self._queued: set[KnownImage] = set()
+        self._jobs: dict[KnownImage, _Job] = {}
         self._thread: WorkerThread[_Job, Rows] = WorkerThread(
             "vision", self._encode, wake, "the engine failed while it encoded the image", wanted=self._is_wanted
         )
@@ -78,49 +86,59 @@ class ImageQueue:
             images: The images of its prompt.
             content: The pixels of these images, in the same order.
         """
-        self._waiting[request.id] = _Waiting(request, images, [image.param for image in content])
-        missing = images.missing()
+        item = _Waiting(request, images, [image.param for image in content], set(images.missing()))
+        self._waiting[request.id] = item
         for (_, known), image in zip(images.images, content, strict=True):
-            if known in missing and known not in self._queued:
-                self._queued.add(known)
-                self._thread.add(request.client or str(request.id), _Job(known, image, request.id))
+            if known not in item.missing:
+                continue
+            job = self._jobs.get(known)
+            if job is None:
+                job = self._jobs[known] = _Job(known, image, request.id)
+                self._thread.add(request.client or str(request.id), job)
+            if not job.waiting:  # all that waited before were cancelled
+                job.image, job.number = job.image or image, request.id
+            job.waiting[request.id] = item
         self._thread.start()
 
     def cancel(self, number: int) -> bool:
-        """Removes a request that its client cancelled. Returns whether it was waiting."""
-        return self._waiting.pop(number, None) is not None
+        """Removes a request that its client cancelled, and pixels that no other needs. Returns whether it waited."""
+        item = self._waiting.pop(number, None)
+        for known in item.missing if item is not None else ():
+            job = self._jobs[known]
+            del job.waiting[number]
+            if not job.waiting and not job.begun:
+                job.image = None
+        return item is not None
 
     def poll(self) -> list[ReleasedRequest]:
         """Stores the embeddings that the thread has computed; returns the requests that no longer wait."""
         outcomes: list[ReleasedRequest] = []
         for job, result in self._thread.poll():
-            self._queued.remove(job.known)
-            if isinstance(result, RequestError):
-                outcomes += [
-                    ReleasedRequest(item.request, 0, _named(item, job.known, result)) for item in self._of(job.known)
-                ]
-            else:
+            del self._jobs[job.known]
+            if not isinstance(result, RequestError):
                 self._cache.store(job.known, result)
-                if (item := self._waiting.get(job.number)) is not None:
-                    item.tokens += len(result)
-                outcomes += [
-                    ReleasedRequest(i.request, i.tokens, None) for i in self._of(job.known) if not i.images.missing()
-                ]
-        for outcome in outcomes:
-            del self._waiting[outcome.request.id]
+            for number, item in job.waiting.items():
+                item.missing.remove(job.known)
+                if isinstance(result, RequestError):
+                    outcomes.append(ReleasedRequest(item.request, 0, _named(item, job.known, result)))
+                    self.cancel(number)
+                    continue
+                item.images.keep(job.known, result)
+                item.tokens += len(result) if number == job.number else 0
+                if not item.missing:
+                    outcomes.append(ReleasedRequest(item.request, item.tokens, None))
+                    del self._waiting[number]
         self._thread.start()
         return outcomes
 
-    def _of(self, known: KnownImage) -> list[_Waiting]:
-        return [item for item in self._waiting.values() if any(one is known for _, one in item.images.images)]
-
     def _is_wanted(self, job: _Job) -> bool:
-        wanted = bool(self._of(job.known))
-        if not wanted:  # all requests were cancelled
-            self._queued.remove(job.known)
-        return wanted
+        job.begun = bool(job.waiting)
+        if not job.begun:  # all requests were cancelled
+            del self._jobs[job.known]
+        return job.begun
 
     def _encode(self, job: _Job) -> Rows:
+        assert job.image is not None
         if not job.image.times:
             return self._family.encode(job.image)
         assert isinstance(self._family, VideoFamily)

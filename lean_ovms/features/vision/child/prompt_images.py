@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +33,22 @@ class PromptImages:
         """The images in the order of the prompt, each with the indices of its tokens."""
         self.token_id = token_id
         """The token that stands for an image token in the input of the network."""
-        self._rows: dict[int, Rows] = {}  # by the number of the image in the prompt
+        self._ends = [int(places[-1]) + 1 for places, _ in images]
+        self._rows: dict[KnownImage, Rows] = {}
         self._positions = _positions(images, length)
         self.shift = int(self._positions.max(initial=-1)) + 1 - length
         """The difference between the position of a token after the prompt and its index."""
 
     def missing(self) -> list[KnownImage]:
         """Returns the images that are not encoded yet. The embeddings of the others are kept from now on."""
-        for number, (_, known) in enumerate(self.images):
+        for _, known in self.images:
             if known.rows is not None:
-                self._rows[number] = known.rows
-        return [known for number, (_, known) in enumerate(self.images) if number not in self._rows]
+                self._rows[known] = known.rows
+        return [known for _, known in self.images if known not in self._rows]
+
+    def keep(self, known: KnownImage, rows: Rows) -> None:
+        """Keeps the embeddings of one of the images."""
+        self._rows[known] = rows
 
     def chunk(self, start: int, count: int) -> int:
         """Returns how many of `count` tokens, or somewhat more, a step should compute, so that no image is divided."""
@@ -56,9 +63,9 @@ class PromptImages:
 
     def _around(self, end: int) -> tuple[int, int]:
         """Returns the nearest indices around `end` where the prompt may be divided; `end` twice if it is one."""
-        for places, _ in self.images if self._whole else ():
-            if places[0] < end <= places[-1]:
-                return int(places[0]), int(places[-1]) + 1
+        number = bisect_right(self._ends, end)
+        if self._whole and number < len(self.images) and (first := int(self.images[number][0][0])) < end:
+            return first, self._ends[number]
         return end, end
 
     def rows(self, start: int, count: int) -> Iterator[tuple[Places, Rows]]:
@@ -66,11 +73,12 @@ class PromptImages:
 
         They are in the order of the prompt. The network relies on that order, since it counts image tokens.
         """
-        for number, rows in sorted(self._rows.items()):
-            places = self.images[number][0]
+        for places, known in islice(self.images, bisect_right(self._ends, start), None):
             first, end = np.searchsorted(places, (start, start + count))
-            if first < end:
-                yield places[first:end] - start, rows[first:end]
+            if first == end:
+                return
+            if known in self._rows:
+                yield places[first:end] - start, self._rows[known][first:end]
 
     def positions(self, start: int, count: int) -> NDArray[np.int64]:
         """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""

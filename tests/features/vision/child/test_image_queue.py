@@ -102,6 +102,18 @@ def test_cancelled_images_are_not_encoded(rig):
     assert rig.family.encoded == [10, 13]
 
 
+def test_pixels_that_nobody_waits_for_are_freed_before_their_turn(rig):
+    for number, image in enumerate((10, 11, 11), 1):
+        rig.add(number, image)
+    [_, job] = rig.queue._jobs.values()
+    rig.queue.cancel(2)
+    assert job.image is not None
+    rig.queue.cancel(3)
+    assert job.image is None
+    rig.add(4, 11)
+    assert rig.encode(2) == {1: 2, 4: 2}
+
+
 def test_an_image_whose_request_was_cancelled_serves_another(rig):
     rig.add(1, 10)
     rig.add(2, 11, client="a")
