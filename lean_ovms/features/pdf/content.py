@@ -9,6 +9,7 @@ from hashlib import sha256
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError, errors_of
 from ...models.text_model import TextModel
+from ...observability.records import current_client
 from ...types import ChatPrompt, Json
 from ..chat.content import (
     ContentReader,
@@ -24,7 +25,7 @@ from ..chat.content import (
 from ..media_files.base64_text import decode_base64, where_data_begins
 from .limits import MAX_TEXT
 from .reader import PdfReaders, require_library
-from .sources import content_of
+from .sources import FileFetcher, content_of
 
 KINDS = ("file",)
 """The types of content parts with a file."""
@@ -89,17 +90,32 @@ async def _text(file: Json, services: Services, salt: str) -> str:
     """
     given, name = file.get("file_data"), file.get("filename")
     if isinstance(given, str):
-        read = partial(_read, given, None)
-        text, key, data = await services.offload.run(len(given), read, inline_below=INLINE_BYTES)
+        text = await _text_of(given, None, services, salt)
     else:
-        known, content = await content_of(file, services)
-        name = name or known
-        read = partial(_read, "", content)
-        text, key, data = await services.offload.run(len(content), read, inline_below=INLINE_BYTES)
+        with await services.get(FileFetcher).slots.acquire(1, current_client()):
+            known, content = await content_of(file, services)
+            name, text = name or known, await _text_of("", content, services, salt)
+    return f"{name}\n\n{text}" if isinstance(name, str) and name else text
+
+
+async def _text_of(given: str, content: bytes | None, services: Services, salt: str) -> str:
+    """Returns the text of a file.
+
+    Args:
+        given: The file in base64, or as a data URL.
+        content: The file itself, instead.
+        services: The services of the server.
+        salt: The request's cache_salt.
+
+    Raises:
+        RequestError: The file is neither text nor PDF, or cannot be read.
+    """
+    size = len(given) if content is None else len(content)
+    text, digest, data = await services.offload.run(size, partial(_read, given, content), inline_below=INLINE_BYTES)
     if text is None:
         require_library()
-        text = await services.get(PdfReaders).text(key, data, salt)
-    return f"{name}\n\n{text}" if isinstance(name, str) and name else text
+        text = await services.get(PdfReaders).text(digest, data, salt)
+    return text
 
 
 def _read(given: str, content: bytes | None) -> tuple[str | None, bytes, bytes]:

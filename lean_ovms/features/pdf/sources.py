@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest
-from ...observability.records import current_client
 from ...types import Json
 from ...util.concurrency import Budget
 from ..media_files.feature import ImageFileOptions
@@ -17,8 +16,8 @@ MOST_BYTES = 64 << 20
 """The most bytes of a file."""
 TIMEOUT_S = 30.0
 """The most seconds for fetching a file."""
-FETCHES = 8
-"""The number of files that are fetched at the same time, for all requests; clients take turns."""
+AT_ONCE = 8
+"""The number of files by ids and URLs that are in memory at once; their names are short, so no other limit holds."""
 WAITING = 256
 """The number of files that may wait for that; a further one gets a 503."""
 
@@ -28,15 +27,13 @@ class FileFetcher:
 
     def __init__(self, config: Config) -> None:
         self._fetcher = HttpFetcher(config.of(ImageFileOptions), "*", MOST_BYTES, TIMEOUT_S)
-        self._slots = Budget(
-            FETCHES, WAITING, "too many files are being fetched; please try again later", "too_many_files"
-        )
+        self.slots = Budget(AT_ONCE, WAITING, "too many files are being read; please try again later", "too_many_files")
+        """One for each file by its id or URL that is in memory."""
 
     async def fetch(self, url: str) -> bytes:
-        """Returns the content of a file. Raises RequestError."""
+        """Returns the content of a file. Raises BadRequest."""
         try:
-            with await self._slots.acquire(1, current_client()):
-                return await self._fetcher.fetch(parse_url(url))
+            return await self._fetcher.fetch(parse_url(url))
         except BadRequest as error:
             raise BadRequest(about(error.message, "file")) from None
 

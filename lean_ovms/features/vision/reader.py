@@ -8,13 +8,12 @@ from functools import partial
 from itertools import islice
 
 from ...api.services import Services
-from ...errors import NO_VIDEO, BadRequest, errors_of
+from ...errors import NO_VIDEO, BadRequest
 from ...models.text_model import TextModel
 from ...observability.records import at_end
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from ..chat.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
-from ..media_files.feature import ImageFileOptions
 from ..media_files.images.loader import ImageLoader, ImageRequest
 from ..media_files.uploaded import uploaded
 
@@ -71,8 +70,8 @@ class ImageContent(ContentReader):
 
         cost = sum(prompt.render_cost for prompt in prompts)
         found = await services.offload.run(cost, search, inline_below=INLINE_CHARACTERS)
-        images = [await _with_file(image, services) for _, own in found for image in own]
-        loaded = iter(await _load(images, services.get(ImageLoader), prompts[0].frames) if images else ())
+        images = [image for _, own in found for image in own]
+        loaded = iter(await _load(images, services, prompts[0].frames) if images else ())
         return [
             prompt.with_media(messages, tuple(islice(loaded, len(own))), prompt.audio) if own else prompt
             for prompt, (messages, own) in zip(prompts, found, strict=True)
@@ -105,25 +104,20 @@ def _without_images_of_tools(messages: list[Json]) -> list[Json] | None:
     return found if changed else None
 
 
-async def _with_file(image: ImageRequest, services: Services) -> ImageRequest:
-    """Returns the request with the content of the uploaded file that it names, if it names one. Raises RequestError."""
-    if not image.file_id:
-        return image
-    most = services.config.of(ImageFileOptions).max_image_bytes
-    with errors_of(image.param):
-        _, data = await uploaded(services, image.file_id, most, "the image in image_url")
-    return replace(image, file=memoryview(data))
-
-
-async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -> tuple[Image, ...]:
+async def _load(images: list[ImageRequest], services: Services, frames: Json) -> tuple[Image, ...]:
     """Loads the images. Their pixels count as used until the client's request ends. Raises RequestError.
 
     Args:
         images: The images to load.
-        loader: Loads them.
+        services: The services of the server.
         frames: The request's settings for the frames of videos.
     """
-    loaded, lease = await loader.load(images, frames)
+
+    async def read_upload(file_id: str, most: int) -> bytes:
+        _, data = await uploaded(services, file_id, most, "the image in image_url")
+        return data
+
+    loaded, lease = await services.get(ImageLoader).load(images, frames, read_upload)
     at_end(lease.release)
     return tuple([replace(image, param=given.param) for image, given in zip(loaded, images, strict=True)])
 

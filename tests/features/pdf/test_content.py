@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
@@ -245,3 +246,31 @@ async def test_a_file_may_be_on_a_web_server(
     app, engine = await make_app(say("fine"))
     assert (await post(app, path, {"model": "m", **body})).status == 200
     assert engine.submitted[0][0].endswith(f"user:{text}\n?;")
+
+
+async def test_as_many_files_by_url_are_in_memory_as_the_server_reads_at_once(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL is short, and its file may have 64 MB: a hundred requests must not fetch a hundred files."""
+    held, most = 0, 0
+
+    async def fetched(fetcher: HttpFetcher, url: Url) -> bytes:
+        nonlocal held, most
+        held += 1
+        most = max(held, most)
+        return b64decode(DATA)
+
+    async def read(readers: PdfReaders, data: memoryview) -> Json:
+        nonlocal held
+        await asyncio.sleep(0)
+        held -= 1
+        return {"text": TEXT, "pages": 1}
+
+    monkeypatch.setattr(HttpFetcher, "fetch", fetched)
+    monkeypatch.setattr(PdfReaders, "read", read)
+    monkeypatch.setattr("lean_ovms.features.pdf.sources.AT_ONCE", 2)
+    app, _ = await make_app(lambda *_: say("fine"), enable_prefix_caching=False)
+    body = {"model": "m", **chat({"file_url": "https://x.org/a.pdf"})}
+    answers = await asyncio.gather(*(post(app, CHAT, body) for _ in range(9)))
+    assert [answer.status for answer in answers] == [200] * 9
+    assert (held, most) == (0, 2)

@@ -140,3 +140,16 @@ async def test_more_files_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPa
     assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*held, return_exceptions=True))
     assert (readers._slots.used, readers._slots.waiting) == (0, 0)
     await readers.close()
+
+
+async def test_the_files_of_one_client_leave_a_process_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = iter("aab")
+    monkeypatch.setattr("lean_ovms.features.pdf.reader.current_client", lambda: next(clients))
+    readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", "import time; time.sleep(600)"])
+    held = [asyncio.create_task(readers.read(memoryview(b"x"))) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert (readers._slots.at_share("b"), readers._slots.used, readers._slots.waiting) == (True, 2, 1)
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    await readers.close()

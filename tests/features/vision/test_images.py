@@ -336,6 +336,33 @@ async def test_an_image_may_be_named_by_the_id_of_a_file(make_app: MakeApp, tmp_
     await app.close()
 
 
+async def test_files_by_their_ids_are_read_one_at_a_time_and_none_if_there_are_too_many(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id is short, and its file may have 20 MB: a thousand of them must not be in memory at once."""
+    read = list[str]()
+
+    async def uploaded(services: Any, file_id: str, most: int, instead: str) -> tuple[str, bytes]:
+        read.append(file_id)
+        return "a.png", b64decode((RED if file_id == "red" else BLUE).partition(",")[2])
+
+    monkeypatch.setattr("lean_ovms.features.vision.reader.uploaded", uploaded)
+    app, engine = await make_app(lambda *_: say("fine"), max_images=3)
+    engine.info = replace(INFO, vision=True)
+
+    def named(*ids: str) -> list[Any]:
+        return [{"type": "image_url", "image_url": {"file_id": each}} for each in ids]
+
+    message, param = await refusal(app, user(*named("red", "red", "red", "red")))
+    assert "more than this server's limit of 3" in message
+    assert (param, read) == ("messages[0].content[3].image_url.file_id", [])
+    assert (await chat(app, user(*named("red", "blue", "red")))).status == 200
+    assert read == ["red", "blue"]
+    [images] = engine.images
+    assert [images[0], images[2]] == [images[0], replace(images[0], param=images[2].param)]
+    assert images[1].pixels != images[0].pixels
+
+
 async def test_input_tokens_count_images(make_app: MakeApp) -> None:
     app, engine = await make_app(say("much ", "to ", "say"))
     engine.info = replace(INFO, vision=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from ....config import Config
-from ....errors import BadRequest, counted
+from ....errors import BadRequest, counted, errors_of
 from ....media.file_slice import FileSlice
 from ....observability.records import current_client
 from ....types import Image, Json
@@ -30,6 +31,7 @@ FRAME_LIST = "data:video/jpeg;base64,"
 """The beginning of a list of images as the frames of a video, as vLLM has it."""
 FETCHES = 32
 """Fetches at once, over all requests; each may take the whole time limit."""
+ReadUpload = Callable[[str, int], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class ImageRequest:
     url: str = ""
     """The URL of its content part; "" if there is a file, or its id."""
     file_id: str = ""
-    """The id of an uploaded file with the image; `file` must be set to its content before it is loaded."""
+    """The id of an uploaded file with the image."""
     detail: str = "auto"
     """The detail that the client asks for: "auto", "low" or "high"."""
     param: str
@@ -77,13 +79,21 @@ class ImageLoader:
             "too_many_images",
         )
 
-    async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
+    async def load(
+        self, requested: list[ImageRequest], frames: Json | None = None, read_upload: ReadUpload | None = None
+    ) -> tuple[list[Image], Lease]:
         """Loads images in order. Returns them, and the lease of the memory budget that their pixels take.
 
         The lease has to be released when the request is done. A request first takes as much of the budget as it may
         need, so that no request waits while others wait for it, and returns the rest when its images are decoded.
-        `frames` are the settings for videos (ChatPrompt). Raises BadRequest, which names an image's field, and
-        Unavailable.
+
+        Args:
+            requested: The images, of which one file at a time is in memory.
+            frames: The settings for videos (ChatPrompt.frames).
+            read_upload: Returns the content of an uploaded file, given its id and the most bytes that it may have.
+
+        Raises:
+            RequestError: An image cannot be loaded, in which case its field is named, or too many requests wait.
         """
         limit = self._options.max_images
         if len(requested) > limit:
@@ -91,7 +101,7 @@ class ImageLoader:
             raise BadRequest(f"{many} more than this server's limit of {limit}", param=requested[limit].param)
         lease = await self._pixels.acquire(self._options.max_image_pixels, current_client())
         try:
-            images = await self._load_all(requested, self._frame_limits(frames or {}))
+            images = await self._load_all(requested, self._frame_limits(frames or {}), read_upload)
         except BaseException:
             lease.release()
             raise
@@ -114,7 +124,9 @@ class ImageLoader:
             images=False,
         )
 
-    async def _load_all(self, requested: list[ImageRequest], limits: FrameLimits) -> list[Image]:
+    async def _load_all(
+        self, requested: list[ImageRequest], limits: FrameLimits, read_upload: ReadUpload | None
+    ) -> list[Image]:
         found: dict[tuple[str | bytes | int, str], Image] = {}
         left = self._options.max_image_pixels
         keys = [
@@ -123,6 +135,10 @@ class ImageLoader:
         ]
         for key, request in zip(keys, requested, strict=True):
             if key not in found:
+                if request.file_id and read_upload is not None:
+                    with errors_of(request.param):
+                        content = await read_upload(request.file_id, self._options.max_image_bytes)
+                    request = replace(request, file=memoryview(content))
                 found[key] = image = await self._load_one(request, max(0, left), limits)
                 left -= _count_pixels(image)
         return [found[key] for key in keys]
@@ -177,7 +193,7 @@ def _count_pixels(image: Image) -> int:
 
 
 async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:
-    """Returns a key for each image, which is equal for images with the same URL only.
+    """Returns a key for each image, which is equal for images with the same URL or file only.
 
     Hashing or comparing texts of 27 MB takes 5 to 15 ms in one call. So for long URLs of the same length, a digest is
     computed in a thread, in pieces, so that other threads can run.
@@ -185,8 +201,10 @@ async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:
     lengths = Counter(len(request.url) for request in requested)
     keys: list[str | bytes | int] = []
     for number, request in enumerate(requested):
-        if len(request.url) <= MAX_URL and request.file is None:
+        if len(request.url) <= MAX_URL and request.file is None and not request.file_id:
             keys.append(request.url)
+        elif request.file_id:
+            keys.append(request.file_id.encode("utf-8", "surrogatepass"))
         elif request.file is not None or lengths[len(request.url)] == 1:
             keys.append(number)
         else:
