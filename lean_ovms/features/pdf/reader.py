@@ -55,13 +55,11 @@ class PdfReaders:
         self._caching = config.enable_prefix_caching
         self._known: dict[tuple[bytes, str], str] = {}
         self._slots = Budget(
-            *(
-                AT_ONCE,
-                WAITING_FILES,
-                "too many PDF files are being read; please try again later",
-                "too_many_pdf_files",
-            ),
-            most_of_client=AT_ONCE - 1,  # one file may take a minute, and others wait for half of that
+            AT_ONCE,
+            WAITING_FILES,
+            "too many PDF files are being read; please try again later",
+            "too_many_pdf_files",
+            most_of_client=AT_ONCE - 1,  # a file may take a minute, and the requests of others wait for half of that
         )
         self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
 
