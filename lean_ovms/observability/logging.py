@@ -332,7 +332,7 @@ class ReopeningFileHandler(LineHandler):
     """Writes lines to a file that may be moved away (logrotate) or deleted, or whose disk may be full.
 
     Each line is one write to a descriptor opened with O_APPEND, so several processes may share the file. A line is
-    either written or dropped; no partial line is kept for a time when the disk has space again.
+    either written or dropped. If only its beginning fits on the disk, the next line still begins on a line of its own.
     """
 
     def __init__(self, path: str, report: Callable[[logging.LogRecord], object]) -> None:
@@ -347,6 +347,7 @@ class ReopeningFileHandler(LineHandler):
         self._report = report
         self._fd = -1
         self._inode: tuple[int, int] | None = None  # device and inode of the open file
+        self._cut = False  # whether the last line in it has no end
         self._dropped = 0
         self._reported_at = float("-inf")
 
@@ -361,14 +362,17 @@ class ReopeningFileHandler(LineHandler):
             self._close_file()
             self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             status = os.fstat(self._fd)
-            self._inode = status.st_dev, status.st_ino
+            self._inode, self._cut = (status.st_dev, status.st_ino), False
 
     def write(self, line: bytes, created: float) -> None:
         """Writes the line. Failures are reported, but not for each line."""
         try:
             self.open()
+            line = b"\n" * self._cut + line
             while line:
-                line = line[os.write(self._fd, line) :]
+                written = os.write(self._fd, line)
+                self._cut = not line[:written].endswith(b"\n")
+                line = line[written:]
         except OSError as error:
             self._drop(created, error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -235,6 +236,55 @@ def test_a_directory_that_is_gone_is_reported_once_and_then_the_dropped_lines(ri
         f"{rig.path} can be written again; 3 lines are missing in it",
     ]
     assert rig.path.read_text() == "four\n"
+
+
+@pytest.mark.parametrize(
+    ("cut", "kept"), [(0, ""), (3, "hal\n"), (4, "half\n"), (7, "half a\n"), (10, "half a\nlon\n")]
+)
+def test_after_half_a_line_the_next_one_begins_on_its_own(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, cut: int, kept: str
+) -> None:
+    """Only the first `cut` bytes of a text of two lines fit on the disk, and later nothing for a while."""
+    write, left = os.write, [cut]
+
+    def written(fd: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = write(fd, data[: left[0]])
+        left[0] -= count
+        return count
+
+    rig.log("one")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", written)
+        rig.log("half a\nlong line")
+        rig.log("lost")
+    rig.log("two")
+    rig.log("three")
+    assert rig.path.read_text() == f"one\n{kept}two\nthree\n"
+    rig.path.rename(rig.path.with_suffix(".1"))
+    rig.log("four")
+    assert rig.path.read_text() == "four\n"
+
+
+def test_a_file_that_was_moved_with_half_a_line_leaves_none_in_the_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.log("one")
+    write, left = os.write, [b"x"]
+
+    def written(fd: int, data: bytes) -> int:
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, left.pop())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", written)
+        rig.log("xyz")
+    rig.path.rename(rig.path.with_suffix(".1"))
+    rig.log("two")
+    assert rig.path.with_suffix(".1").read_text() == "one\nx"
+    assert rig.path.read_text() == "two\n"
 
 
 def test_a_full_disk_is_reported_once_a_minute() -> None:

@@ -42,7 +42,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[\t -~\x80-\xff]*|[ \t]*)\r\n
 """Matches the line before the data of a chunk (RFC 9112 7.1), whose extensions are ignored, without backtracking."""
 _TRAILERS = re.compile(rb"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)*\r\n")
 _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
-_ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"https?://(?!:)([^/#@]+)(/.*)?", re.IGNORECASE)
 
 
 def tokens(value: str) -> set[str]:
@@ -333,16 +333,15 @@ def _head_from_h11(event: h11.Request) -> RequestHead:
         raise _malformed("Transfer-Encoding must not be combined with Content-Length or HTTP/1.0")
     length = None if chunked else int(headers.get("content-length", "0"))
     target, _, query = event.target.decode("ascii").partition("?")
+    if absolute := _ABSOLUTE.fullmatch(target):
+        headers["host"], target = absolute[1], absolute[2] or "/"  # the header is ignored then (RFC 9112 3.2.2)
     return RequestHead(event.method.decode("ascii"), _decode_path(target), query, headers, length, http_1_1)
 
 
 def _decode_path(target: str) -> str:
-    """Returns the decoded path of a request target in origin, absolute or asterisk form (RFC 9112 3.2)."""
+    """Returns the decoded path of a request target in origin or asterisk form (RFC 9112 3.2)."""
     if not target.startswith("/") and target != "*":
-        absolute = _ABSOLUTE.match(target)
-        if not absolute:
-            raise _malformed("invalid request target")
-        target = target[absolute.end() :] or "/"
+        raise _malformed("invalid request target")
     if "%" not in target:
         return target
     if _BAD_ESCAPE.search(target):

@@ -97,6 +97,10 @@ CASES = {
     # targets
     "absolute form": Case(b"POST http://y/a HTTP/1.1\r\nHost: x\r\n\r\n" + NEXT, BOTH),
     "absolute form without a path": Case(b"GET http://y HTTP/1.1\r\nHost: x\r\n\r\n" + NEXT, ["/", "/next"]),
+    **{
+        f"absolute form {target!r}": Case(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % target + NEXT, NONE, 400)
+        for target in b"http:///a http:// http://?a http://:80/a http://u@y/a http://y#a https:/y http:y".split()
+    },
     "absolute form of another scheme": Case(b"GET gopher://y/a HTTP/1.1\r\nHost: x\r\n\r\n" + NEXT, NONE, 400),
     "asterisk": Case(b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" + NEXT, ["*", "/next"]),
     "authority": Case(b"CONNECT y:443 HTTP/1.1\r\nHost: x\r\n\r\n" + NEXT, NONE, 400),

@@ -72,6 +72,25 @@ def test_whatever_can_be_doubted_is_h11s(raw: bytes) -> None:
     assert parse_simple_head(raw) is None
 
 
+@pytest.mark.parametrize(
+    ("line", "host", "path", "query"),
+    [
+        (b"GET http://evil.example/a%20b?c=d?e HTTP/1.1", "evil.example", "/a b", "c=d?e"),
+        (b"POST HTTPS://evil.example:8000 HTTP/1.1", "evil.example:8000", "/", ""),
+        (b"GET http://[::1]:80?c HTTP/1.1", "[::1]:80", "/", "c"),
+        (b"GET http://evil.example/http://localhost/ HTTP/1.0", "evil.example", "/http://localhost/", ""),
+        (b"GET /http://evil.example HTTP/1.1", "localhost", "/http://evil.example", ""),
+        (b"GET //evil.example/a HTTP/1.1", "localhost", "//evil.example/a", ""),
+        (b"OPTIONS * HTTP/1.1", "localhost", "*", ""),
+    ],
+)
+def test_the_host_of_an_absolute_target_takes_the_place_of_the_header(
+    line: bytes, host: str, path: str, query: str
+) -> None:
+    head = by_h11(line + b"\r\nHost: localhost\r\nA: b\r\n\r\n")
+    assert (head.headers, head.path, head.query) == ({"host": host, "a": "b"}, path, query)
+
+
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
