@@ -31,6 +31,8 @@ BREAKERS = ("\n", ":", '"', "*")
 """The texts across which DRY finds no repetition, unless a request names others."""
 DRY_BASE = 1.75
 MAX_SAMPLERS, MAX_BREAKERS, MAX_BREAKER, MAX_NAME = 64, 32, 40, 40
+"""The most samplers, the most sequence breakers, the most characters of one, and the characters that a warning shows of
+an unknown sampler's name."""
 MAX_ALLOWED_LENGTH = 256
 MIROSTAT_IGNORES = ("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 """Fields of the core that have no effect with Mirostat, as in llama.cpp."""
@@ -38,7 +40,7 @@ MIROSTAT_IGNORES = ("top_k", "top_p", "min_p", "repetition_penalty", "presence_p
 
 def _samplers(value: Any) -> tuple[str, ...]:
     """Returns the names of samplers; unknown ones are kept, for a warning. Raises BadRequest."""
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) <= MAX_SAMPLERS:
         names = {letter: name for name, letter in SAMPLERS.items()}
         value = [names.get(letter, letter) for letter in value]
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value) or len(value) > MAX_SAMPLERS:

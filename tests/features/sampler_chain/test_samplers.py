@@ -15,7 +15,7 @@ from lean_ovms.features.sampler_chain import fields
 from lean_ovms.features.sampler_chain.child import candidates as filters
 from lean_ovms.features.sampler_chain.child.candidates import Candidates
 from lean_ovms.features.sampler_chain.child.chain import Chain
-from lean_ovms.features.sampler_chain.child.dry import LONGEST, Dry, heads_of
+from lean_ovms.features.sampler_chain.child.dry import LONGEST, Breakers, Dry, breakers_of
 from lean_ovms.features.sampler_chain.child.selectors import AdaptiveP, Mirostat
 from lean_ovms.types import SamplingParams
 from tests.features.sampler_chain import reference
@@ -214,6 +214,42 @@ def test_penalties_of_all_tokens_are_those_of_requests_without_a_chain():
     assert row.tolist() == [1, 0, 2, -4]
 
 
+EXTREMES = (
+    *({"top_n_sigma": sigmas} for sigmas in (5e-324, 1e39, 1e308)),
+    *({"dynatemp_range": size, "dynatemp_exponent": power} for size in (1e-300, 100) for power in (0, 1e-300, 100)),
+    *({"core": {"min_p": fraction}, "min_keep": 2} for fraction in (5e-324, 0.999)),
+    *({"core": {"top_p": mass}, "min_keep": 2**31 - 1} for mass in (1e-300, 0.999)),
+    *({"typical_p": mass} for mass in (0, 1e-300)),
+    *({"xtc_probability": 1, "xtc_threshold": threshold} for threshold in (0, 5e-324)),
+    *({"mirostat": v, "mirostat_tau": tau, "mirostat_eta": 100} for v in (1, 2) for tau in (0, 1000)),
+    *({"samplers": ["adaptive_p"], "adaptive_target": p, "adaptive_decay": p * 0.99} for p in (0, 1)),
+    *({"dry_multiplier": 100, "dry_base": 100, "dry_allowed_length": 0, "top_n_sigma": size} for size in (1e-300, 1)),
+)
+ROWS = {
+    "equal": np.zeros(50),
+    "one allowed": np.where(np.arange(50) == 49, 1, -np.inf),
+    "two allowed": np.where(np.arange(50) > 47, 1, -np.inf),
+    "far apart": np.linspace(-1e4, 1e4, 50),
+    "usual": np.random.default_rng(1).normal(0, 3, 50),
+}
+
+
+@pytest.mark.parametrize("given", EXTREMES, ids=str)
+@pytest.mark.parametrize("name", ROWS)
+def test_no_setting_leaves_no_token_or_a_forbidden_one(name, given):
+    row = ROWS[name].astype(np.float32)
+    made = chain(Tokenizer("a"), text=[1, 2] * 9, **given)
+    for _ in range(3):
+        found = row.copy()
+        made.apply(found)
+        token = int(found.argmax())
+        assert np.isfinite(found.max())
+        assert not np.isnan(found).any()
+        assert row[token] > -np.inf
+        made.accept(token)
+        made._sequence.ids.append(token)
+
+
 # --- DRY
 
 
@@ -221,9 +257,9 @@ def assert_penalties(text, breakers, allowed, window, first):
     """Compares the penalties after the first tokens of a text, and after each further one, with the definition."""
     heads = {}
     for one in breakers:
-        heads.setdefault(one[0], set()).add(tuple(one[1:]))
+        heads[one[0]] = heads.get(one[0], frozenset()) | {tuple(one[1:])}
     given = {"dry_multiplier": 0.5, "dry_base": 2.0, "dry_allowed_length": allowed, "dry_penalty_last_n": window}
-    made = Dry(chain_settings(**given), heads)
+    made = Dry(chain_settings(**given), Breakers(heads))
     for end in range(first, len(text) + 1):
         tokens, amounts = made.penalties(array("q", text[:end]))
         found, limit = reference.repeated(text[:end], breakers, window)
@@ -253,23 +289,33 @@ def test_dry_ignores_breakers_that_begin_before_what_counts_or_before_a_later_on
 
 def test_a_penalty_stays_finite_and_negative_ids_get_none():
     settings = chain_settings(dry_multiplier=100, dry_base=50, dry_penalty_last_n=-1)
-    tokens, amounts = Dry(settings, {}).penalties(array("q", [7] * 900 + [-1] * 3))
+    tokens, amounts = Dry(settings, Breakers({})).penalties(array("q", [7] * 900 + [-1] * 3))
     assert tokens.tolist() == []
-    tokens, amounts = Dry(settings, {}).penalties(array("q", [7] * 900))
+    tokens, amounts = Dry(settings, Breakers({})).penalties(array("q", [7] * 900))
     assert (tokens.tolist(), np.isfinite(amounts).all()) == ([7], True)
     slow = chain_settings(dry_multiplier=1, dry_base=1.0001, dry_penalty_last_n=-1)
-    for made, parts in ((Dry(slow, {}), [900]), (Dry(slow, {}), [3, 899, 900])):
+    for made, parts in ((Dry(slow, Breakers({})), [900]), (Dry(slow, Breakers({})), [3, 899, 900])):
         amounts = [made.penalties(array("q", [7] * size))[1] for size in parts]
         assert amounts[-1] == pytest.approx([1.0001**LONGEST], abs=1e-7)
 
 
 def test_tokens_that_begin_a_breaker():
     tokenizer = Tokenizer("a", "b", "c", "ab", "xab", "xa", "bc", "abc", "é")
-    found = heads_of(tokenizer, ("ab", "é"))
+    found = breakers_of(tokenizer, ("ab", "é")).tails
     assert found == {0: {(1,)}, 3: {()}, 4: {()}, 5: {(1,)}, 7: {()}, 8: {()}}
-    assert heads_of(tokenizer, ("bc", "b")) == {1: {(), (2,)}, 3: {(), (2,)}, 4: {(), (2,)}, 6: {()}, 7: {()}}
-    assert heads_of(tokenizer, ()) == {}
-    assert heads_of(Tokenizer("aba", "ba"), ("aba",)) == {0: {()}, 1: {(1,)}}
+    assert breakers_of(tokenizer, ("bc", "b")).tails == {1: {(), (2,)}, 3: {(), (2,)}, 4: {(), (2,)}, 6: {()}, 7: {()}}
+    assert breakers_of(tokenizer, ()).tails == {}
+    assert breakers_of(Tokenizer("aba", "ba"), ("aba",)).tails == {0: {()}, 1: {(1,)}}
+
+
+def test_breakers_that_a_client_chooses_cost_little_time_and_memory():
+    """The rest of a breaker is tokenized once, not for each token that begins it, and equal results are one object."""
+    tokenizer = Tokenizer("x", *(f"{number}e" for number in range(500)), *(f"e{number}" for number in range(500)))
+    counted, tokenizer.encode = [], lambda text, special: counted.append(text) or [0]
+    found = breakers_of(tokenizer, ("e" + "x" * 39, "exx")).tails
+    assert (len(found), len(counted)) == (500, 2)
+    assert len({id(tails) for tails in found.values()}) == 1
+    assert breakers_of.cache_parameters()["maxsize"] <= 8
 
 
 def test_dry_of_a_request_takes_its_settings():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.paged.sampling import reductions
 
 Row = NDArray[np.float32]
@@ -16,6 +17,8 @@ Places = NDArray[np.int64]
 FORBIDDEN = np.float32(-np.inf)
 MAX_SURPRISE = np.float32(1e30)
 """The surprise of a token that is never sampled, instead of infinity."""
+LEAST_SIGMAS, MAX_SIGMAS = 1e-30, 1e6
+"""The bounds of top_n_sigma: in single precision 0 times infinity is not a number, and no logit is as great as that."""
 SORTED = (256, 4096)
 """How many of the first tokens are sorted at once; mostly these decide, and sorting a whole vocabulary takes 10 ms."""
 FEW = 8
@@ -120,7 +123,7 @@ def _first(scores: Row, weights: Row, mass: float, min_keep: int) -> Places:
 
 def min_p(candidates: Candidates, fraction: float, min_keep: int) -> None:
     """Keeps the candidates with at least this fraction of the greatest probability, and at least `min_keep`."""
-    least = candidates.logits.max() + np.log(np.float32(fraction))
+    least = candidates.logits.max() + np.float32(np.log(fraction))
     places = np.flatnonzero(candidates.logits >= least)
     if len(places) < min_keep:
         top_k(candidates, min_keep)
@@ -134,8 +137,9 @@ def top_n_sigma(candidates: Candidates, sigmas: float) -> None:
         logits, most = candidates.logits, candidates.logits.max()
         below = logits - most if logits.min() > FORBIDDEN else (logits - most)[logits > FORBIDDEN]
         below -= below.mean(dtype=np.float64)
-        deviation = np.sqrt(np.dot(below, below) / len(below))
-        places = np.flatnonzero(logits >= most - np.float32(sigmas) * deviation)
+        with np.errstate(over="ignore"):  # logits with the greatest penalties have an infinite deviation
+            deviation = np.sqrt(np.dot(below, below) / len(below))
+        places = np.flatnonzero(logits >= most - np.float32(min(max(sigmas, LEAST_SIGMAS), MAX_SIGMAS)) * deviation)
         kept = logits[places]
         logits.fill(FORBIDDEN)
         logits[places] = kept
@@ -154,9 +158,9 @@ def exclude_top_choices(candidates: Candidates, threshold: float, min_keep: int)
 
 
 def temperature(candidates: Candidates, value: float) -> None:
-    """Divides the logits by the temperature; at 0 only the likeliest candidate remains."""
+    """Divides the logits by the temperature; near 0 only the likeliest candidate remains."""
     candidates.logits = candidates.logits - candidates.logits.max()
-    if value > 0:
+    if value > GREEDY_BELOW:
         candidates.logits /= np.float32(value)
     else:
         top_k(candidates, 1)

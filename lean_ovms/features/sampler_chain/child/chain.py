@@ -20,7 +20,7 @@ from ....engine.paged.sequence import Sequence
 from ..fields import uses_dry, uses_xtc
 from . import candidates as filters
 from .candidates import FORBIDDEN, Candidates
-from .dry import Dry, heads_of
+from .dry import Dry, breakers_of
 from .selectors import AdaptiveP, Mirostat, Selector
 
 Sampler = Callable[[Candidates], None]
@@ -68,8 +68,8 @@ class Chain:
         if name == "dry":
             if not uses_dry(settings):
                 return None
-            heads = heads_of(self._tokenizer, tuple(settings["dry_sequence_breakers"]))
-            return partial(self._reduce_repetitions, Dry(settings, heads))
+            breakers = breakers_of(self._tokenizer, tuple(settings["dry_sequence_breakers"]))
+            return partial(self._reduce_repetitions, Dry(settings, breakers))
         if name == "temperature":
             return None if self._greedy else self._temperature()
         if name == "xtc":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from ....engine.paged.engine import ModelTokenizer
 from ....types import Json
 
-Heads = Mapping[int, frozenset[tuple[int, ...]]]
-"""The tokens that begin a sequence breaker, each with the tokens that complete it, none for a whole one."""
 LONGEST = 256
 """The most tokens of a repetition that count beyond the allowed length, which limits the time for a prompt."""
+CACHED = 8
+"""The most sets of sequence breakers whose tokens are kept; with 150,000 tokens a set may take 15 MB."""
 MAX_TAIL = 20
 """The most tokens after the first one of a sequence breaker, as in llama.cpp."""
 LOG_MAX = 88.7228391
@@ -32,27 +32,48 @@ MAX_PENALTY = 1e30
 """The greatest penalty, with which a token can still be chosen if no other one is left."""
 
 
-@lru_cache(64)
-def heads_of(tokenizer: ModelTokenizer, breakers: tuple[str, ...]) -> Heads:
-    """Returns the tokens that begin a sequence breaker: those that contain one, or end with the beginning of one."""
-    found: dict[int, set[tuple[int, ...]]] = {}
-    if not breakers:
-        return {}
-    texts, pieces = [text.encode() for text in breakers], tokenizer.vocabulary.pieces
-    contains = re.compile(b"|".join(map(re.escape, texts))).search
-    for token, piece in enumerate(pieces):
-        if contains(piece):
-            found[token] = {()}
-    parts = [(text, text[:size], text[size:]) for text in texts for size in range(1, len(text))]
-    beginnings = tuple({beginning for _, beginning, _ in parts})
-    for token, piece in enumerate(pieces) if beginnings else ():
-        if not piece.endswith(beginnings):
-            continue
-        for text, beginning, rest in parts:
-            if piece.endswith(beginning) and text not in piece and (tail := _decoded(rest)):
-                ids = tuple(tokenizer.encode(tail, False))[:MAX_TAIL]
-                found.setdefault(token, set()).add(ids)
-    return {token: frozenset(tails) for token, tails in found.items()}
+class Breakers:
+    """The sequence breakers of a request, as tokens."""
+
+    def __init__(self, tails: Mapping[int, frozenset[tuple[int, ...]]]) -> None:
+        """Keeps the tokens that begin a breaker, each with the tokens that complete it, none for a whole one."""
+        self.tails = tails
+        self.heads = np.array(list(tails), np.int64)
+        """The tokens that begin a breaker."""
+        self.lengths = sorted({len(tail) for choices in set(tails.values()) for tail in choices})
+        """The different numbers of tokens that complete a breaker, in ascending order."""
+
+
+@lru_cache(CACHED)
+def breakers_of(tokenizer: ModelTokenizer, texts: tuple[str, ...]) -> Breakers:
+    """Returns the tokens that begin a sequence breaker: those that contain one, or end with the beginning of one.
+
+    It takes up to 0.3 s for a vocabulary of 150,000 tokens, since clients choose the texts.
+    """
+
+    @cache
+    def ids_of(rest: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(rest, False))[:MAX_TAIL]
+
+    words = [text.encode() for text in texts]
+    endings: dict[bytes, list[tuple[bytes, str]]] = {}
+    for word in words:
+        for size in range(1, len(word)):
+            if rest := _decoded(word[size:]):
+                endings.setdefault(word[:size], []).append((word, rest))
+    contains = re.compile(b"|".join(map(re.escape, words)) or b"(?!)").search
+    ends = {beginning[-1:] for beginning in endings}
+    shared: dict[frozenset[tuple[int, ...]], frozenset[tuple[int, ...]]] = {}
+    found: dict[int, frozenset[tuple[int, ...]]] = {}
+    for token, piece in enumerate(tokenizer.vocabulary.pieces):
+        tails: set[tuple[int, ...]] = {()} if contains(piece) else set()
+        if piece[-1:] in ends:
+            begun = [endings[part] for begin in range(len(piece)) if (part := piece[begin:]) in endings]
+            tails.update(ids_of(rest) for pairs in begun for word, rest in pairs if word not in piece)
+        if tails:
+            same = frozenset(tails)
+            found[token] = shared.setdefault(same, same)
+    return Breakers(found)
 
 
 def _decoded(rest: bytes) -> str:
@@ -66,18 +87,12 @@ def _decoded(rest: bytes) -> str:
 class Dry:
     """The repetitions at the end of one sequence."""
 
-    def __init__(self, settings: Json, heads: Heads) -> None:
-        """Begins with an empty text.
-
-        Args:
-            settings: The settings of the chain.
-            heads: The tokens that begin a sequence breaker.
-        """
+    def __init__(self, settings: Json, breakers: Breakers) -> None:
+        """Begins with an empty text; `settings` are those of the chain."""
         self._multiplier, self._base = float(settings["dry_multiplier"]), float(settings["dry_base"])
         self._allowed, self._window = int(settings["dry_allowed_length"]), int(settings["dry_penalty_last_n"])
         self._most = int(LOG_MAX / np.log(self._base)) if self._base > 1.000001 else 0
-        self._heads = heads
-        self._tail_lengths = sorted({len(tail) for tails in heads.values() for tail in tails})
+        self._breakers = breakers
         self._ids = np.empty(256, np.int64)
         self._count = 0
         self._lengths = np.zeros(257, np.int32)  # of the repetition that ends before each index
@@ -92,7 +107,7 @@ class Dry:
         tokens, place = np.unique(continued, return_inverse=True)
         longest = np.zeros(len(tokens), np.int64)
         np.maximum.at(longest, place.reshape(-1), lengths)
-        free = [() not in self._heads.get(token, ()) and token >= 0 for token in tokens.tolist()]
+        free = [() not in self._breakers.tails.get(token, ()) and token >= 0 for token in tokens.tolist()]
         tokens, exponents = tokens[free], longest[free] - self._allowed
         if self._most:
             exponents = np.minimum(exponents, self._most)
@@ -137,9 +152,9 @@ class Dry:
                 break
             self._lengths[ends + 1] = length + 1
         window = self._ids[start:count]
-        for place in np.flatnonzero(np.isin(window, list(self._heads)))[::-1].tolist():
+        for place in np.flatnonzero(np.isin(window, self._breakers.heads))[::-1].tolist():
             following = tuple(window[place + 1 : place + 1 + MAX_TAIL].tolist())
-            tails = [len(tail) for tail in self._heads[int(window[place])] if following[: len(tail)] == tail]
+            tails = [len(tail) for tail in self._breakers.tails[int(window[place])] if following[: len(tail)] == tail]
             if tails:
                 self._breaker = start + place, max(tails)
                 break
@@ -152,10 +167,10 @@ class Dry:
         longer = np.minimum(self._lengths[places] + 1, self._allowed + LONGEST)
         self._lengths[start : at + 2] = 0
         self._lengths[places + 1] = longer
-        for size in self._tail_lengths:
+        for size in self._breakers.lengths:
             head = at - size
             if head < max(0, self._breaker[0]):
                 break
-            if tuple(self._ids[head + 1 : at + 1].tolist()) in self._heads.get(int(self._ids[head]), ()):
+            if tuple(self._ids[head + 1 : at + 1].tolist()) in self._breakers.tails.get(int(self._ids[head]), ()):
                 self._breaker = head, size
                 break
