@@ -25,7 +25,7 @@ class DiskCacheAction(Record):
 
 @dataclass(slots=True)
 class BlocksOnDisk(Record):
-    """The number of blocks and of states of hybrid networks that were saved, or that are on disk now."""
+    """The answer to a DiskCacheAction: what was saved, or for "restore" what is on disk now."""
 
     role = ANSWER
     id: int

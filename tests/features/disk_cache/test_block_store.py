@@ -229,9 +229,14 @@ def test_the_limit_is_that_of_all_models_together(tmp_path):
     assert len(BlockStore(tmp_path, bytes(32), LIMIT)) < 600
 
 
-def test_a_block_larger_than_the_limit_is_not_written(tmp_path):
+def test_a_block_larger_than_the_limit_is_not_written(tmp_path, caplog):
     store = BlockStore(tmp_path, MINE, LIMIT)
-    assert not store.write(key(1), block(1, LIMIT + 1))
+    for _ in range(3):
+        assert not store.write(key(1), block(1, LIMIT + 1))
+    assert store.errors == 3
+    assert [record.getMessage().partition("(")[0] for record in caplog.records] == [
+        "prefix cache on disk: --prefix_cache_disk_gb "
+    ]
     assert store.write(key(2), block(2))
 
 

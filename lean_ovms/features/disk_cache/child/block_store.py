@@ -25,7 +25,7 @@ PARTS = 64
 """The number of segments within the limit of bytes. Whole segments are removed, so each is a small part of it."""
 MIN_SEGMENT, MAX_SEGMENT = 1 << 16, 256 << 20
 PAUSE_S = 60.0
-"""Seconds without writing after an error such as a full disk."""
+"""Seconds without writing after an error such as a full disk, and between two reports that the limit is too low."""
 SEGMENT_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
 DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
 
@@ -57,7 +57,7 @@ class BlockStore:
         self._segments: dict[str, DiskSegment] = {}
         self._own: set[str] = set()
         self._writer: SegmentWriter | None = None
-        self._pause_until = 0.0
+        self._pause_until = self._silent_until = 0.0
         self._lock = Lock()  # guards the segments, which one thread reads and another removes
         segments.shared_directory(root, "--prefix_cache_path")
         segments.private_directory(self._directory, "--prefix_cache_path")
@@ -121,6 +121,7 @@ class BlockStore:
                 self.close()
             if self._writer is None:
                 if not self._make_room(max(size, self._segment_bytes)):
+                    self._report_lack(size)
                     return False
                 self._begin_segment()
             assert self._writer is not None
@@ -224,6 +225,15 @@ class BlockStore:
             if place is not None and place.segment is segment:
                 del self._places[key]
         segment.keys, segment.bytes = [], 0
+
+    def _report_lack(self, size: int) -> None:
+        """Reports, at most once in a while, that the limit leaves no room for a block of `size` bytes."""
+        if (now := time.monotonic()) < self._silent_until:
+            self.errors += 1
+            return
+        self._silent_until = now + PAUSE_S
+        text = "--prefix_cache_disk_gb (%d bytes) leaves no room for a block of %d bytes in %s"
+        self._report(text, self.limit, size, self._root)
 
     def _report(self, text: str, *values: object) -> None:
         self.errors += 1

@@ -16,7 +16,7 @@ def block_key(before: bytes, tokens: bytes) -> bytes | None:
     A block with images must not be, and neither must those after it: image tokens have negative numbers, which mean
     other images in another process.
     """
-    return None if np.frombuffer(tokens, np.int64).min() < 0 else next_key(before, tokens)
+    return None if min(memoryview(tokens).cast("q")) < 0 else next_key(before, tokens)
 
 
 def state_key(key: bytes) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ....engine.paged.block_manager import Parent
 from ....engine.paged.network import Network
-from ....engine.paged.sequence import NO_STATE
+from ....engine.paged.sequence import NO_STATE, Sequence
 from ....errors import last_line
 from .block_store import BlockStore
 from .segment import nbytes
@@ -62,6 +62,8 @@ class BlockRead:
     """The key of this state on disk."""
     until: float
     """The time by time.monotonic at which the sequence stops waiting for the blocks."""
+    followers: set[Sequence] = field(default_factory=set)
+    """Other sequences that wait for the same blocks, and look for theirs again when this has ended."""
     read: int = 0
     """The number of blocks that were read, in the order of the sequence."""
     state_read: bool = False

@@ -165,6 +165,8 @@ class DiskTier(StepHook):
                 return True  # `poll` completes a finished read
             self._abandon(sequence)
             return False
+        if any(sequence in other.followers for other in self._reading.values()):
+            return True
         if sequence.looked_up or root is None:
             return False
         if sequence.adapter is not None:
@@ -223,9 +225,11 @@ class DiskTier(StepHook):
         if last > usable:
             slot_key = state_key(keys[-1] if keys else self._keys.get(chain[-1]) or b"")
             first = keys[0] if keys else slot_key
-            if any(first == read.slot_key or first in read.keys for read in self._reading.values()):
-                blocks.release(cached)
-                return True
+            for other in self._reading.values():
+                if first == other.slot_key or first in other.keys:
+                    blocks.release(cached)
+                    other.followers.add(sequence)
+                    return True
             if len(keys) <= blocks.available and len(self._reading) < QUEUED_READS:
                 until = self._worth((last - usable) * size, len(keys) * self._block_bytes + self._state_bytes)
             if until and states.total and (slot := states.allocate()) == NO_STATE:

@@ -156,6 +156,7 @@ class BlockWriter:
                     return
             except Exception as error:  # the thread continues, because a cache may miss
                 log.error("prefix cache on disk: %s", last_line(error))
+                self._failed += 1
                 self._answer(len(self.calls))
                 if self._closing:
                     return
