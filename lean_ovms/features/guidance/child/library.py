@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import llguidance
 import numpy as np
-from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from ....config import EngineConfig
@@ -30,7 +29,7 @@ from ...structured_output import limits
 from ...structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
 from ...structured_output.child.vocabulary import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
 from ...structured_output.limits import GrammarBounds, GrammarCost
-from . import lark
+from . import gbnf, lark
 from .name_patterns import PatternNames
 
 log = logging.getLogger(__name__)
@@ -247,11 +246,9 @@ def _regex(pattern: str) -> str:
 
 def _ebnf(grammar: str) -> str:
     try:
-        return str(gbnf_to_lark(grammar)).removeprefix("%llguidance {}\n")
+        return gbnf.to_lark(grammar)
     except RecursionError:
         raise GrammarTooComplex("The grammar is nested too deeply") from None
-    except Exception as error:  # the library raises Exception itself
-        raise GrammarInvalid(f"The grammar cannot be read: {str(error)[:300]}") from None
 
 
 def _match(pattern: str, names: Sequence[str]) -> PatternNames:
