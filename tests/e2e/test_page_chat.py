@@ -205,3 +205,58 @@ def test_a_conversation_is_shared(browser: Any, server: Process, tmp_path: Path)
     other.set_input_files("#import-file", saved["Why-is-it-1-2.json"])
     other.locator(".message.assistant strong", has_text="see").wait_for()
     other.close()
+
+
+def test_a_conversation_that_is_deleted_during_its_answer_stays_deleted(page: Any) -> None:
+    page.route(CHATS, lambda route: None)  # no answer
+    ask(page, "about the sea")
+    page.get_by_role("button", name="Delete about the sea").press("Enter")
+    page.locator(".welcome").wait_for()
+    page.reload()
+    page.locator(".welcome").wait_for()
+    assert page.locator("#conversations .title").count() == 0
+
+
+DAMAGE = [{"calls": "x"}, {"calls": [{"id": "1"}]}, {"images": 5}, {"files": [{}]}, {"cost": {}}, {"tokens": [1]}]
+DAMAGE += [{"reasoning": 5}, {"failed": 5}, {"parent": 0}, {"role": "x"}]
+
+
+def test_damaged_conversations_are_refused_in_a_file_and_left_out_of_what_is_kept(page: Any, tmp_path: Path) -> None:
+    for damage in DAMAGE:
+        message = {"role": "assistant", "content": "a", "parent": -1, **damage}
+        chat = {"messages": [message], "tip": 0, "title": "wrong", "settings": {"stop": 5}, "changed": 1}
+        (tmp_path / "wrong.json").write_text(json.dumps([chat]))
+        page.set_input_files("#import-file", tmp_path / "wrong.json")
+        page.get_by_text("The file cannot be imported").wait_for()
+        page.evaluate("document.getElementById('problem').hidden = true")
+        put = "async (chat) => (await import(new URL('web/store.js', document.baseURI))).save({ ...chat, id: chat.id })"
+        page.evaluate(put, {**chat, "id": f"id-{DAMAGE.index(damage)}"})
+    page.reload()
+    page.locator(".welcome").wait_for()
+    assert page.locator("#conversations .title").count() == 0
+    answered(page, "x", {"content": "Yes."})
+
+
+def test_the_focus_stays_where_it_was_when_the_keyboard_changes_what_is_drawn(page: Any) -> None:
+    def focused() -> str:
+        name = "document.activeElement.ariaLabel || document.activeElement.id"
+        return str(page.evaluate(name))
+
+    answered(page, "about the sea", {"content": "Whales sing."})
+    page.get_by_role("button", name="Regenerate").press("Enter")
+    page.locator(".assistant .pager", has_text="2/2").wait_for()
+    assert focused() == "Conversation"
+    page.get_by_role("button", name="Previous version").press("Enter")
+    page.locator(".assistant .pager", has_text="1/2").wait_for()
+    assert focused() == "Next version"
+    for key in ("Enter", "Escape"):
+        page.get_by_role("button", name="Rename about the sea").press("Enter")
+        page.get_by_label("Name of the conversation").press(key)
+        assert focused() == "Rename about the sea"
+    page.get_by_role("button", name="Settings").press("Enter")
+    page.locator("#close-settings").press("Enter")
+    assert focused() == "Settings"
+    page.set_viewport_size({"width": 400, "height": 700})
+    page.get_by_role("button", name="Show the sidebar").press("Enter")
+    page.keyboard.press("Escape")
+    assert focused() == "Show the sidebar"

@@ -4,7 +4,7 @@ import { stream } from "./answer.js";
 import { explain, key } from "./api.js";
 import * as composer from "./composer.js";
 import * as conversations from "./conversations.js";
-import { byId, copy, showProblem, toast } from "./dom.js";
+import { byId, copy, keepFocus, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
 import { render, renderGrowing } from "./message.js";
 import { asCurl, asPython, body } from "./request.js";
@@ -116,7 +116,7 @@ function draw() {
   const elements = shown
     .filter((message) => !folded.has(message)) // results stand in their calls
     .map((message) => render(message, tree.versions(current, message), running ? null : actions, named(), message === last, calls.get(message)));
-  byId("messages").replaceChildren(...(shown.length ? elements : [welcome(model, device, sendText, composer.pickFile)]));
+  keepFocus(byId("messages"), () => byId("messages").replaceChildren(...(shown.length ? elements : [welcome(model, device, sendText, composer.pickFile)])));
   byId("hint").hidden = shown.length > 0;
   showContext(shown);
   showWayDown();

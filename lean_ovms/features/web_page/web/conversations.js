@@ -1,7 +1,7 @@
 // The list of conversations in the drawer: search, rename, delete and take that back, export, import; and the address of
 // the one that is shown.
 
-import { byId, copy, download, iconButton, make, onEnter, onEscape, showProblem, toast } from "./dom.js";
+import { byId, copy, download, iconButton, keepFocus, make, onEnter, onEscape, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
 import * as store from "./store.js";
 import { asText } from "./tree.js";
@@ -65,8 +65,9 @@ export async function keep(conversation) {
   await save(conversation);
 }
 
-// Saves it where it is in the list.
+// Saves it where it is in the list. One that was deleted meanwhile stays deleted.
 export async function save(conversation) {
+  if (!all.includes(conversation)) return;
   await store.save(conversation).catch((error) => showProblem(t("The conversation was not kept: {why}", { why: error.message })));
 }
 
@@ -80,7 +81,7 @@ function draw() {
   }
   const lists = [...groups].map(([name, members]) => make("section", { ariaLabel: name }, make("p", { className: "age", textContent: name }), make("ul", {}, ...members.map(row))));
   const none = wanted && make("p", { className: "none", textContent: t("Nothing found.") });
-  byId("conversations").replaceChildren(...(lists.length ? lists : [none || ""]));
+  keepFocus(byId("conversations"), () => byId("conversations").replaceChildren(...(lists.length ? lists : [none || ""])), byId("new"));
   byId("search-field").hidden = !all.length;
 }
 
@@ -91,14 +92,17 @@ function age(changed) {
   return days <= 0 ? t("Today") : days <= 1 ? t("Yesterday") : days <= 7 ? t("This week") : t("Earlier");
 }
 
+const nameOf = (conversation) => conversation.title || t("New chat");
+const changeLabel = (conversation) => t("Rename {name}", { name: nameOf(conversation) });
+
 function row(conversation) {
-  const name = conversation.title || t("New chat");
+  const name = nameOf(conversation);
   const item = make("li");
   const title = make("button", { type: "button", className: "title", textContent: name });
   if (conversation === shown) title.setAttribute("aria-current", "true");
   title.addEventListener("click", () => open(conversation));
   title.addEventListener("dblclick", () => rename(conversation, item));
-  const change = iconButton("edit", t("Rename {name}", { name }), () => rename(conversation, item));
+  const change = iconButton("edit", changeLabel(conversation), () => rename(conversation, item));
   const drop = iconButton("delete", t("Delete {name}", { name }), () => remove(conversation));
   item.append(title, make("div", { className: "change" }, change, drop));
   return item;
@@ -107,16 +111,17 @@ function row(conversation) {
 function rename(conversation, item) {
   const field = make("input", { value: conversation.title, ariaLabel: t("Name of the conversation") });
   let finished = false; // the field loses the focus when it goes, too
-  const done = (taken) => {
+  const done = (taken, opener) => {
     if (finished) return;
     finished = true;
     if (taken && field.value.trim()) conversation.title = field.value.trim();
     if (taken) save(conversation);
     draw();
+    if (opener) [...byId("conversations").querySelectorAll("button")].find((one) => one.ariaLabel === changeLabel(conversation))?.focus();
   };
-  onEnter(field, () => done(true));
-  onEscape(field, () => done(false));
-  field.addEventListener("blur", () => done(true));
+  onEnter(field, () => done(true, true));
+  onEscape(field, () => done(false, true));
+  field.addEventListener("blur", () => done(true, false));
   item.replaceChildren(field);
   field.select();
 }

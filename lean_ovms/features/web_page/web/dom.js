@@ -41,6 +41,19 @@ export function onEscape(element, action) {
   });
 }
 
+// Draws what a box holds again. The focus stays on what has the same name, or else goes to a button beside it, or otherwise.
+export function keepFocus(box, draw, otherwise = box) {
+  const name = (element) => element.ariaLabel || element.textContent;
+  const namesakes = (wanted) => [...box.querySelectorAll("button, input, textarea, summary, [tabindex]")].filter((one) => name(one) === wanted);
+  const focused = document.activeElement;
+  const inside = box !== focused && box.contains(focused);
+  const [wanted, place] = inside ? [name(focused), namesakes(name(focused)).indexOf(focused)] : [];
+  draw();
+  if (!inside || focused.isConnected) return;
+  const same = namesakes(wanted)[place];
+  ((same?.disabled ? same.parentElement.querySelector("button:enabled") : same) || otherwise).focus();
+}
+
 // One of the symbols of index.html.
 export const icon = (name) => makeSvg("svg", { class: "icon", "aria-hidden": "true" }, makeSvg("use", { href: `#icon-${name}` }));
 

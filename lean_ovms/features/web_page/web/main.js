@@ -60,12 +60,14 @@ function chosen() {
 // --- the drawer: a column on a wide screen, above the page on a narrow one
 
 function setDrawer(open) {
+  const leaves = !open && byId("drawer").contains(document.activeElement);
   byId("drawer").hidden = !open;
   byId("shade").hidden = !open || !narrow.matches;
   byId("open-drawer").setAttribute("aria-expanded", String(open));
   byId("open-drawer").hidden = open && !narrow.matches;
   byId("new-here").hidden = open && !narrow.matches;
   byId("page").inert = open && narrow.matches;
+  if (leaves) byId("open-drawer").focus();
 }
 
 function leaveDrawer() {
@@ -74,7 +76,7 @@ function leaveDrawer() {
 
 function startDrawer() {
   byId("open-drawer").addEventListener("click", () => (setDrawer(true), byId("close-drawer").focus()));
-  byId("close-drawer").addEventListener("click", () => (setDrawer(false), byId("open-drawer").focus()));
+  byId("close-drawer").addEventListener("click", () => setDrawer(false));
   byId("new-here").addEventListener("click", () => byId("new").click());
   byId("shade").addEventListener("click", () => setDrawer(false));
   narrow.addEventListener("change", () => setDrawer(!narrow.matches));

@@ -19,7 +19,7 @@ export function start(whenChanged, opened) {
   byId("open-settings").addEventListener("click", () => setOpen(byId("settings").hidden));
   byId("close-settings").addEventListener("click", () => setOpen(false));
   byId("settings").addEventListener("input", () => (mark(), changed(read())));
-  onEscape(byId("settings"), () => (setOpen(false), byId("open-settings").focus()));
+  onEscape(byId("settings"), () => setOpen(false));
   byId("reset-settings").addEventListener("click", () => (fill({}), changed({})));
   byId("keep-settings").addEventListener("click", () => {
     localStorage.setItem(DEFAULTS, JSON.stringify(read()));
@@ -28,6 +28,7 @@ export function start(whenChanged, opened) {
 }
 
 export function setOpen(open) {
+  if (!open && byId("settings").contains(document.activeElement)) byId("open-settings").focus();
   byId("settings").hidden = !open;
   if (open) whenOpened();
   byId("open-settings").setAttribute("aria-expanded", String(open));

@@ -36,9 +36,49 @@ export const remove = (id) => run("readwrite", (table) => table.delete(id));
 
 export const newestFirst = (conversations) => conversations.sort((one, other) => other.changed - one.changed);
 
+// One that cannot be shown stays where it is.
 export async function all() {
   const found = await run("readonly", (table) => table.getAll());
-  return newestFirst(found.map(asTree));
+  return newestFirst(found.flatMap((entry) => {
+    try {
+      return [{ ...entry, ...checked(entry) }];
+    } catch {
+      return [];
+    }
+  }));
+}
+
+const isText = (value) => typeof value === "string";
+const isFlag = (value) => typeof value === "boolean";
+const listOf = (isOne) => (value) => Array.isArray(value) && value.every((one) => one && isOne(one));
+// What a message may have, each with its test.
+const FIELDS = {
+  ...{ role: (value) => ROLES.includes(value), content: isText, parent: Number.isInteger, shown: Number.isInteger },
+  ...{ reasoning: isText, model: isText, callId: isText, finish: isText, declined: isFlag, calledEnough: isFlag },
+  ...{ left: Number.isInteger, thoughtMs: Number.isFinite, images: listOf(isText) },
+  files: listOf(({ name, text }) => isText(name) && isText(text)),
+  calls: listOf((call) => isText(call.id) && isText(call.function?.name) && isText(call.function.arguments)),
+  tokens: listOf(({ text, p, others }) => isText(text) && Number.isFinite(p) && listOf(([other]) => isText(other))(others)),
+  cost: ({ prompt, completion, ttft, ...more }) => [prompt, completion, ttft, ...Object.values(more).map((value) => value ?? 0)].every(Number.isFinite),
+  failed: ({ text, until }) => isText(text) && Number.isFinite(until),
+};
+
+// The messages, the end and the settings of a conversation, without what no version of this page knows. Throws if they
+// cannot be shown.
+function checked(entry) {
+  const { messages: found, tip, settings } = asTree({ ...entry, messages: entry.messages || [] });
+  const messages = found.map((message, place) => {
+    const known = Object.entries(message).filter(([name, value]) => name in FIELDS && value !== null && value !== undefined);
+    const wrong = known.find(([name, value]) => !FIELDS[name](value));
+    if (wrong) throw new Error(`${wrong[0]} of a message is not valid`);
+    const kept = Object.fromEntries(known);
+    if (!("role" in kept && "content" in kept)) throw new Error("a message has no text");
+    if (!(kept.parent >= -1 && kept.parent < place)) throw new Error("a message has no place");
+    return kept;
+  });
+  if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");
+  const said = Object.entries(settings || {}).filter(([, value]) => isText(value) || isFlag(value));
+  return { messages, tip, settings: Object.fromEntries(said) };
 }
 
 // What a conversation says, message by message: not what was shown of it, or how fast it came.
@@ -66,16 +106,8 @@ export function parseExport(text) {
   const found = JSON.parse(text);
   if (!Array.isArray(found)) throw new Error("the file is not a list of conversations");
   return found.map((entry) => {
-    const { messages, tip, settings } = asTree({ ...entry, messages: entry.messages || [] });
-    for (const [place, message] of messages.entries()) {
-      if (!ROLES.includes(message.role) || typeof message.content !== "string") throw new Error("a message has no text");
-      const files = message.files || [];
-      if (!files.every(({ name, text }) => typeof name === "string" && typeof text === "string")) throw new Error("a file has no text");
-      if (!Number.isInteger(message.parent) || message.parent < -1 || message.parent >= place) throw new Error("a message has no place");
-    }
-    if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");
     const id = ID.test(entry.id ?? "") ? { id: entry.id } : {};
     const changed = Number.isFinite(entry.changed) ? { changed: Math.min(entry.changed, Date.now()) } : {};
-    return { ...fresh(settings || {}), ...id, ...changed, title: String(entry.title || ""), messages, tip };
+    return { ...fresh(), ...checked(entry), ...id, ...changed, title: String(entry.title || "") };
   });
 }
