@@ -65,10 +65,13 @@ async def handle_call(request: Request, services: Services) -> Response:
 async def handle_prompt(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, lambda body, _: read(PROMPT, body))
     arguments = {name: str(value) for name, value in (values["arguments"] or {}).items()}
+    most = services.config.of(McpOptions).max_tool_output
 
     async def ask(client: Client) -> Json:
         found = await client.get_prompt(values["name"], arguments)
-        return {"messages": [{"role": one.role, "content": text_of(one.content)} for one in found.messages]}
+        return {
+            "messages": [{"role": one.role, "content": shortened(text_of(one.content), most)} for one in found.messages]
+        }
 
     return await _with_server(values, services, lambda sessions, server: _asked(sessions, server, ask))
 

@@ -13,10 +13,11 @@ from functools import partial
 from ...api.services import Services
 from ...api.stored_objects import item_id
 from ...config import Config
-from ...errors import BadRequest, WrongOptions, install_command
+from ...errors import WrongOptions, install_command
 from ...models.generation import DeltaStream, total_usage
 from ...types import Delta, Json, Timings, Usage
 from ...types.push import Sink
+from ..responses.agent_tools import refuse_clashes
 from ..responses.events import Events
 from ..responses.items import is_usable
 from ..responses.output_items import McpCall
@@ -48,9 +49,7 @@ async def offer_tools(
     ]
     offered = Offered.of(_tools_of(parsed), listings | {item["server_label"]: item for item in new})
     functions = [*tools.functions, *offered.functions]
-    names = [one.get("name") for one in functions if isinstance(one, dict)]
-    if clash := next((name for name in offered.origins if names.count(name) > 1), ""):
-        raise BadRequest(f"two tools have the same name {clash!r}", param="tools")
+    refuse_clashes(functions, offered.origins)
     assert parsed.offering is not None
     parsed = replace(
         parsed,
@@ -112,6 +111,7 @@ class ToolLoop:
         self._most_tokens = parsed.generation.sampling.max_tokens
         self._finished: list[Usage] = []  # the usage of the generations before the current one
         self._generation: DeltaStream | None = None
+        self._timings = Timings(0, 0, 0.0, 0, 0.0)
         self._work: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -136,9 +136,10 @@ class ToolLoop:
 
     @property
     def timings(self) -> Timings:
-        """The timings of the last generation."""
-        assert self._generation is not None
-        return self._generation.timings
+        """The timings of the last generation; zeros before the first one, while a call that was approved is made."""
+        if self._generation is not None:
+            self._timings = self._generation.timings
+        return self._timings
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
         self._work = asyncio.ensure_future(self._run(sink))
@@ -191,6 +192,7 @@ class ToolLoop:
                 return
             await self._generation.aclose()
             self._finished.append(self._generation.usage)
+            self._timings = self._generation.timings
             self._generation = None
             self._offer_again(left, exceeded)
 

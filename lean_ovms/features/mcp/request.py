@@ -20,7 +20,7 @@ OF_CLIENT = ("function_call", "custom_tool_call", APPROVAL_REQUEST)
 """Items that the client has to answer."""
 NOT_HERE = ("connector_id", "tunnel_id")
 _HEADER = re.compile(
-    r"(?!(?:host|connection|upgrade|te|accept|content-|transfer-|mcp-))[\w!#$%&'*+.^`|~-]{1,256}", re.I | re.A
+    r"(?!(?:host|connection|upgrade|te)\Z|accept|content-|transfer-|mcp-)[\w!#$%&'*+.^`|~-]{1,256}", re.I | re.A
 )
 _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
 
@@ -77,20 +77,24 @@ class Offered:
         if not isinstance(choice, dict):
             return choice
         if choice.get("type") == KIND:
-            return {"type": "allowed_tools", "mode": "required", "tools": self._named(choice)}
+            return {"type": "allowed_tools", "mode": "required", "tools": self._named([choice])}
         if not isinstance(choice.get("tools"), list):
             return choice
-        tools: list[Any] = []
-        for one in choice["tools"]:
-            tools += self._named(one) if isinstance(one, dict) and one.get("type") == KIND else [one]
-        return {**choice, "tools": tools}
+        servers = [one for one in choice["tools"] if isinstance(one, dict) and one.get("type") == KIND]
+        tools = [one for one in choice["tools"] if not isinstance(one, dict) or one.get("type") != KIND]
+        return {**choice, "tools": tools + self._named(servers)}
 
-    def _named(self, choice: Json) -> list[Json]:
-        label, name = choice.get("server_label"), choice.get("name")
+    def _named(self, servers: Sequence[Json]) -> list[Json]:
+        """Returns the functions of tools that are named by their server, and by their name or None for all of them."""
+        named = {
+            (one["server_label"], one.get("name"))
+            for one in servers
+            if isinstance(one.get("server_label"), str) and isinstance(one.get("name"), str | None)
+        }
         return [
             {"type": "function", "name": function}
             for function, origin in self.origins.items()
-            if origin.namespace == label and name in (None, origin.name)
+            if not named.isdisjoint({(origin.namespace, origin.name), (origin.namespace, None)})
         ]
 
 
@@ -149,7 +153,10 @@ def _headers(tool: Json, param: str) -> dict[str, str]:
         raise BadRequest("headers is not an object", param=f"{param}.headers")
     if token is not None and not isinstance(token, str):
         raise BadRequest("authorization is not a string", param=f"{param}.authorization")
-    headers = {**given, "Authorization": f"Bearer {token}"} if token else dict(given)
+    headers = dict(given)
+    if token:  # takes precedence over a header of this name, which may be in lower case
+        headers = {name: value for name, value in given.items() if name.lower() != "authorization"}
+        headers["Authorization"] = f"Bearer {token}"
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise BadRequest(f"the header {name[:60]!r} is not allowed", param=f"{param}.headers")
@@ -159,11 +166,12 @@ def _headers(tool: Json, param: str) -> dict[str, str]:
 def _filter(value: Any, param: str) -> Json:
     """Reads a list of names, or an object with tool_names and read_only. Raises BadRequest."""
     given = {"tool_names": value} if isinstance(value, list) else value
-    names, read_only = (given.get("tool_names"), given.get("read_only")) if isinstance(given, dict) else (0, 0)
+    names: Any = given.get("tool_names") if isinstance(given, dict) else 0
+    read_only = given.get("read_only") if isinstance(given, dict) else 0
     is_list = names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names))
     if not is_list or not (read_only is None or isinstance(read_only, bool)):
         raise BadRequest("must be a list of names, or an object with tool_names and read_only", param=param)
-    return {"tool_names": names, "read_only": read_only}
+    return {"tool_names": None if names is None else frozenset(names), "read_only": read_only}
 
 
 def _matches(wanted: Json, tool: Json) -> bool:

@@ -18,7 +18,7 @@ import orjson
 
 from ..._version import __version__
 from ...api.fields import Field, FieldSet, RouteDoc, read
-from ...api.response import json, whole_body
+from ...api.response import any_size, whole_body
 from ...api.schemas import NULL, NUMBER, SOME_TEXT, STRING, all_of, any_of, array, const, object_of
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError, with_param
@@ -233,6 +233,7 @@ class RpcError(Exception):
     rules=all_of("id", "method"),  # of requests; notifications and responses have an empty answer of status 202
 )
 async def handle(request: Request, services: Services) -> Response:
+    size = request.size
     message = await services.parse_body(request, lambda body, _: {**body, **read(FIELDS, body)})
     number, method, params = message["id"], message["method"], message["params"] or {}
     if number is None if method is not None else "result" in message or "error" in message:
@@ -243,14 +244,14 @@ async def handle(request: Request, services: Services) -> Response:
     if method is None or number is None:
         raise BadRequest("a message must have a method and an id", param="method" if method is None else "id")
     try:
-        answer = {"result": await _result(method, params, request, services)}
+        answer = {"result": await _result(method, params, request, services, size)}
     except RpcError as error:
         answer = {"error": {"code": error.code, "message": str(error)}}
-    return json({"jsonrpc": "2.0", "id": number, **answer})
+    return await any_size(services.offload, {"jsonrpc": "2.0", "id": number, **answer})
 
 
-async def _result(method: str, params: Json, request: Request, services: Services) -> Json:
-    """Returns the result of a request. Raises RpcError."""
+async def _result(method: str, params: Json, request: Request, services: Services, size: int) -> Json:
+    """Returns the result of a request, whose body had `size` bytes. Raises RpcError."""
     if method == "initialize":
         asked = params.get("protocolVersion")
         return {
@@ -269,15 +270,32 @@ async def _result(method: str, params: Json, request: Request, services: Service
     if found is None:
         raise RpcError(WRONG_PARAMS, f"unknown tool {str(params.get('name'))[:80]!r}")
     try:
-        return await _call(*found, params.get("arguments") or {}, request, services)
+        return await _call(*found, params.get("arguments") or {}, request, services, size)
     except RequestError as error:
         if record := current_record.get():
             record.error = error.code or error.kind
         return {"content": [_text(with_param(error))], "isError": True}
 
 
-async def _call(tool: ModelTool, models: list[str], given: Any, request: Request, services: Services) -> Json:
-    """Returns the result of a tool, which its endpoint computes. Raises RequestError."""
+async def _call(
+    tool: ModelTool, models: list[str], given: Any, request: Request, services: Services, size: int
+) -> Json:
+    """Calls a tool.
+
+    Args:
+        tool: The tool.
+        models: The models that can do it, the first of which is the default.
+        given: The arguments of the call.
+        request: The request, which becomes that of the endpoint.
+        services: The options and the state of the server.
+        size: The bytes of the request's body.
+
+    Returns:
+        The result, which the tool's endpoint has computed.
+
+    Raises:
+        RequestError: The arguments are not valid, or the endpoint refuses the request or fails.
+    """
     if not isinstance(given, dict):
         raise BadRequest("arguments must be an object", param="arguments")
     known = {"model", *tool.required, *tool.optional}
@@ -285,7 +303,6 @@ async def _call(tool: ModelTool, models: list[str], given: Any, request: Request
         raise BadRequest(f"unknown argument {wrong[:80]!r}; {tool.name} has {', '.join(sorted(known))}")
     if missing := next((name for name in tool.required if not given.get(name)), None):
         raise BadRequest(f"{missing} is required", param=missing)
-    size = max((len(value) for value in given.values() if isinstance(value, (str, list))), default=0)
 
     def work() -> bytes:
         body = tool.body({"model": models[0], **{name: one for name, one in given.items() if one is not None}})

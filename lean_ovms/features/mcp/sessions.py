@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
 
 from ...api.fields import parsed_object
 from ...config import Config
@@ -18,7 +21,7 @@ from ...errors import RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json
 from ...util.concurrency import MAX_WAIT_S, Budget, InFlight, Lease, share
-from ..responses.tool_forms import ToolOrigin, error_text
+from ..responses.tool_forms import MAX_LISTED, ToolOrigin, error_text
 from .feature import McpOptions
 from .request import McpTool, execution_error
 
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lean_ovms.tools")
 T = TypeVar("T")
-MAX_TOOLS = 1000
+CLOSE_S = 10.0
+"""The most seconds for the end of a session; the package mcp gives a process 7 of these until it is killed."""
 BUSY_RETRY_S = 5
 """Seconds until a response that found no slot for its tools may be tried again."""
 
@@ -107,7 +111,9 @@ class ToolSessions:
         except RequestError as busy:  # the model can answer without the result
             raise ToolFailed({"type": "http_error", "code": busy.status, "message": busy.message}) from None
         result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
-        text = "\n".join(map(text_of, result.content)) or str(result.structured_content or "")
+        text = "\n".join(map(text_of, result.content))
+        if not text and result.structured_content is not None:
+            text = json.dumps(result.structured_content, ensure_ascii=False)
         text = shortened(text, self._servers.max_output)
         if result.is_error:
             raise ToolFailed(execution_error(text))
@@ -154,7 +160,8 @@ class ToolSessions:
         except Exception as error:
             code = getattr(error, "code", None)
             if connection.client.done() and not connection.client.exception() and isinstance(code, int):
-                raise ToolFailed({"type": "mcp_protocol_error", "code": code, "message": str(error)}) from None
+                message = shortened(str(error), self._servers.max_output)
+                raise ToolFailed({"type": "mcp_protocol_error", "code": code, "message": message}) from None
             connection.log(error)
             raise ToolFailed({"type": "http_error", "code": 502, "message": "the tool server cannot be used"}) from None
 
@@ -207,7 +214,8 @@ class _Connection:
             else:
                 self.log(error)
         finally:
-            self.client.cancel()
+            if not self.client.done():
+                self.client.set_exception(ConnectionError("the connection was closed before it was open"))
 
     def log(self, error: BaseException) -> None:
         """Logs why a call or the connection failed, without the URL, which may contain a token."""
@@ -217,11 +225,11 @@ class _Connection:
         logger.warning("tool server %s: %s", self._tool.label, text.replace(url, "its URL") if url else text)
 
     def close(self) -> None:
-        """Closes the connection, or cancels it if it is not open yet. Idempotent."""
+        """Closes the connection, and cancels it if it is not open yet or not closed in time. Idempotent."""
         if not self._unused.is_set():
             self._unused.set()
-            if not self.client.done():
-                self._task.cancel()
+            late = asyncio.get_running_loop().call_later(CLOSE_S if self.client.done() else 0.0, self._task.cancel)
+            self._task.add_done_callback(lambda _: late.cancel())
 
     async def wait_closed(self) -> None:
         """Waits until the connection has ended."""
@@ -252,9 +260,10 @@ def imported() -> tuple[Any, Any, Any]:
 
 
 async def list_tools(client: Client) -> list[Json]:
+    """Returns the tools of a server. Raises an error, also if they cannot be written as JSON again."""
     found: list[Json] = []
     cursor: str | None = None
-    while len(found) < MAX_TOOLS:
+    while len(found) < MAX_LISTED:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             notes = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
@@ -269,7 +278,8 @@ async def list_tools(client: Client) -> list[Json]:
         cursor = page.next_cursor
         if not cursor:
             break
-    return found[:MAX_TOOLS]
+    orjson.dumps(found)  # fails for numbers of more than 64 bits
+    return found[:MAX_LISTED]
 
 
 def shortened(text: str, most: int) -> str:

@@ -9,19 +9,21 @@ other tools remain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
 from ..chat.generation import WITHOUT
-from . import tool_grammar
 from .tool_forms import KIND, SHOWN, ServerTool, ToolOrigin, function_name
+from .tool_grammar import Grammars
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
 DATED = ("web_search_2", "web_search_preview_2")
 """Types that agents send besides their own functions, and how those with a date begin."""
+MAX_NAMESPACE_CHARS = 256
+"""The limit of a namespace's name, which is repeated in the name of each of its functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class AgentTools:
     """The MCP servers of the request, whose tools are added to the functions once the servers have listed them."""
     enforced: bool = True
     """Whether the server enforces the grammars of custom tools."""
+    grammars: Grammars = field(default_factory=Grammars)
+    """Converts the grammars of custom tools."""
 
 
 def read_agent_tools(
@@ -65,7 +69,29 @@ def read_agent_tools(
             _add(found, tool, f"tools[{place}]")
     if found.warnings and not found.functions and not found.mcp:
         raise BadRequest("Only function tools are supported", param="tools[0]")
+    refuse_clashes(found.functions, found.origins)
     return found
+
+
+def refuse_clashes(functions: list[Any], origins: Mapping[str, ToolOrigin]) -> None:
+    """Raises BadRequest if a tool that is not a plain function has the name of another one.
+
+    Args:
+        functions: All functions that the model is offered.
+        origins: The tools that are not plain functions, by the names of their functions.
+    """
+    seen = set[str]()
+    for name in map(_name_of, functions):
+        if name in origins and name in seen:
+            raise BadRequest(f"two tools have the same name {name[:100]!r}", param="tools")
+        seen.add(name)
+
+
+def _name_of(function: Any) -> str:
+    """Returns the name of a function in either of OpenAI's forms, or "" if it is not valid, which is checked later."""
+    inner = function.get("function", function) if isinstance(function, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None) -> None:
@@ -99,6 +125,9 @@ def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
     inner = tool.get("tools")
     if not isinstance(tool.get("name"), str) or not tool["name"] or not isinstance(inner, list):
         raise BadRequest(f"{param}: a namespace must have a name and tools", param=param)
+    if len(tool["name"]) > MAX_NAMESPACE_CHARS:
+        text = f"{param}: the name of a namespace must have no more than {MAX_NAMESPACE_CHARS} characters"
+        raise BadRequest(text, param=f"{param}.name")
     for place, one in enumerate(inner):
         _add(found, one, f"{param}.tools[{place}]", tool["name"])
     found.shown.append(tool)
@@ -117,7 +146,7 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) ->
         try:
             if not found.enforced:
                 raise GrammarInvalid(f"it needs structured output, {WITHOUT}")
-            text["pattern"] = tool_grammar.pattern(form.get("syntax"), form.get("definition"))
+            text["pattern"] = found.grammars.pattern(form.get("syntax"), form.get("definition"))
         except GrammarInvalid as error:
             found.warnings.append(f"{param}: the grammar is shown to the model and not enforced: {error}")
     schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}

@@ -82,9 +82,10 @@ class BackgroundResponse:
         error = await self._read_generation()
         self._read_all = True
         usage = Usage() if error else self._generation.usage
-        final = self.events.finalize(usage, error, cancelled=self._cancelled)
-        last = self.events.end()
+        last: list[Frame] = []
         try:
+            final = self.events.finalize(usage, error, cancelled=self._cancelled)
+            last = self.events.end()
             await self._save(final, pieces_of([*self.frames, *last]))
         finally:
             self.finished = True

@@ -24,6 +24,11 @@ ASK = (
 _LASTING = ("user", "system", "developer")
 
 
+def role_of(item: Json) -> str:
+    """Returns the role of a message, or "" for any other item: some of these have a role as well, but no content."""
+    return str(item["role"]) if item["type"] == "message" else ""
+
+
 def item(summary: str) -> Json:
     """Returns a new compaction item with a summary."""
     return {"id": item_id("cmp"), "type": KIND, "encrypted_content": MARK + summary}
@@ -53,13 +58,13 @@ def current(items: list[Json]) -> list[Json]:
     last = max((place for place, one in enumerate(items) if one["type"] == KIND and is_own(one)), default=-1)
     if last < 0:
         return items
-    return [one for one in items[:last] if one.get("role") in _LASTING] + items[last:]
+    return [one for one in items[:last] if role_of(one) in _LASTING] + items[last:]
 
 
 def asking(items: list[Json]) -> list[Json]:
     """Returns the items with a request for a summary at the end, in the user's last message or a new one."""
     part = {"type": "input_text", "text": ASK}
-    if items and items[-1].get("role") == "user":
+    if items and role_of(items[-1]) == "user":
         return [*items[:-1], {**items[-1], "content": [*items[-1]["content"], part]}]
     message = {"id": item_id("msg"), "type": "message", "role": "user", "status": "completed", "content": [part]}
     return [*items, message]
@@ -69,7 +74,7 @@ def kept(items: list[Json], most: int) -> list[Json]:
     """Returns the user's last messages, as many as have at most `most` characters of text in all."""
     found: list[Json] = []
     for one in reversed(items):
-        if one.get("role") == "user":
+        if role_of(one) == "user":
             most -= sum(len(part.get("text", "")) for part in one["content"])
             if most < 0:
                 break

@@ -16,7 +16,7 @@ from ...types import Json
 from ..chat.content import check_member, left_out
 from ..chat.foreign import NO_RESULT, arguments
 from . import compaction, foreign_items
-from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, error_text, function_name
+from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, MAX_LISTED, error_text, function_name
 
 MAX_ITEMS = 10_000
 
@@ -227,6 +227,9 @@ def _mcp_listing(given: Json, param: str) -> Json:
     tools = given.get("tools")
     if not isinstance(tools, list) or not all(map(_is_listed, tools)):
         raise BadRequest("mcp_list_tools.tools must be objects with a name and an input_schema", param=f"{param}.tools")
+    if len(tools) > MAX_LISTED:
+        text = f"mcp_list_tools.tools must have no more than {MAX_LISTED} tools"
+        raise BadRequest(text, param=f"{param}.tools")
     item = {"id": _id(given, "mcpl"), "type": given["type"], **_strings(given, ("server_label",), param)}
     return {**item, "tools": tools, "error": None}
 
@@ -243,11 +246,13 @@ def _is_listed(tool: Any) -> bool:
 
 def _mcp_call(given: Json, param: str) -> Json:
     item = _head(given, "mcp") | _strings(given, _CALLED, param)
-    output, error = given.get("output"), given.get("error")
+    output, error, approval = given.get("output"), given.get("error"), given.get("approval_request_id")
     if not isinstance(output, str | None) or not isinstance(error, str | dict | None):
         raise BadRequest("mcp_call.output must be a string, and mcp_call.error an object", param=param)
+    if not isinstance(approval, str | None):
+        raise BadRequest("mcp_call.approval_request_id is not a string", param=f"{param}.approval_request_id")
     item["status"] = "completed" if error is None else "failed"
-    return item | {"approval_request_id": given.get("approval_request_id"), "output": output, "error": error}
+    return item | {"approval_request_id": approval, "output": output, "error": error}
 
 
 def _approval_request(given: Json, param: str) -> Json:
@@ -257,6 +262,8 @@ def _approval_request(given: Json, param: str) -> Json:
 def _approval_response(given: Json, param: str) -> Json:
     if not isinstance(given.get("approve"), bool):
         raise BadRequest("mcp_approval_response.approve must be true or false", param=f"{param}.approve")
+    if not isinstance(given.get("reason"), str | None):
+        raise BadRequest("mcp_approval_response.reason is not a string", param=f"{param}.reason")
     item = {"id": _id(given, "mcpa"), "type": given["type"], **_strings(given, ("approval_request_id",), param)}
     return {**item, "approve": given["approve"], "reason": given.get("reason")}
 
@@ -282,7 +289,8 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 def is_usable(item: Json) -> bool:
     """Returns whether a later turn can use an output item; not a call that was cut off or has no result."""
-    return item["type"] not in ("function_call", CALL) or item["status"] in ("completed", "failed")
+    calls = ("function_call", "custom_tool_call", CALL)
+    return item["type"] not in calls or item["status"] in ("completed", "failed")
 
 
 def without_logprobs(items: list[Json]) -> list[Json]:

@@ -16,6 +16,7 @@ from ...types import ChatPrompt, Json
 from ..chat.generation import GenerationBody
 from ..chat.request import AnswerAudio, errors_of_input, read_messages
 from .agent_tools import AgentTools
+from .compaction import role_of
 from .items import to_messages
 from .response import ResponseObject
 
@@ -107,7 +108,7 @@ def _template_kwargs(values: Values) -> Json:
 
 def _without_older_reasoning(items: list[Json]) -> list[Json]:
     """Drops the reasoning items before the last message of the user."""
-    last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=0)
+    last = max((place for place, item in enumerate(items) if role_of(item) == "user"), default=0)
     return [item for item in items[:last] if item["type"] != "reasoning"] + items[last:]
 
 
@@ -117,8 +118,8 @@ def drop_oldest_turns(items: list[Json]) -> list[Json]:
     A turn is a user message and all that follows it, so a call is never separated from its output. System and
     developer messages stay.
     """
-    starts = [place for place, item in enumerate(items) if item.get("role") == "user"]
+    starts = [place for place, item in enumerate(items) if role_of(item) == "user"]
     if len(starts) < 2:
         return items
     end = starts[max(1, len(starts) // DROPPED_SHARE)]
-    return [item for item in items[:end] if item.get("role") in ("system", "developer")] + items[end:]
+    return [item for item in items[:end] if role_of(item) in ("system", "developer")] + items[end:]

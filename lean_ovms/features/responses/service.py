@@ -75,6 +75,9 @@ class ResponseService:
         try:
             opening = events.start()
             await self.store.start(events.response(), context, pieces_of(opening))
+        except asyncio.CancelledError:  # the client has left; the database may store the response nevertheless
+            await self._discard(events.body.id, generation)
+            raise
         except BaseException:
             await generation.aclose()
             raise
@@ -94,6 +97,12 @@ class ResponseService:
 
         run = self._background[events.body.id] = BackgroundResponse(events, opening, generation, save)
         return run
+
+    async def _discard(self, response_id: str, generation: DeltaStream) -> None:
+        """Ends a generation, and deletes its response, whose id no client knows, if that was stored."""
+        await generation.aclose()
+        with contextlib.suppress(RequestError):
+            await self.store.delete(RESPONSE, response_id)
 
     def _forget(self, response_id: str) -> None:
         self._background.pop(response_id, None)

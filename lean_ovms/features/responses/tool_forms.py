@@ -15,6 +15,9 @@ APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_resp
 SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
 """The members of a tool that the response repeats, not headers, token and URL, which may hold secrets."""
 
+MAX_LISTED = 1000
+"""The most tools of one MCP server."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:

@@ -53,6 +53,8 @@ CASES: list[tuple[str, dict[str, Any], list[Message], str, list[str]]] = [
     ("deferred", {"tools": [SEARCH, LATER, OTHER]}, [HI], "[search]|Hi", ["search"]),
     ("found", {"tools": [SEARCH, LATER, OTHER]}, [HI, *found("later", "gone")],
      f"[search]|Hi|(search{{}})|{defined('later')}\ngone", ["search", "later"]),
+    ("found again", {"tools": [SEARCH, LATER]}, [HI, *found("later", "later")],
+     f"[search]|Hi|(search{{}})|{defined('later')}\nlater", ["search", "later"]),
     ("added", {"tools": [LATER, SEARCH]}, [HI, says("system", NOW, changed("tool_addition", "later"))],
      f"[search]|Hi|Now.\n{ADDED}{defined('later')}", ["search", "later"]),
     ("removed", {"tools": [SEARCH, tool("b")]}, [HI, says("system", changed("tool_removal", "search"))],

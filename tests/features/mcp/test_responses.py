@@ -281,9 +281,10 @@ async def test_a_tool_is_required_of_the_first_generation_only(
 
 async def test_secrets_are_for_the_server_alone(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, _ = await made(make_app, "done")
-    secret = {"headers": {"X-Key": "s3cret"}, "authorization": "t0ken", "server_url": URL}
+    headers = {"X-Key": "s3cret", "Tenant": "a", "authorization": "replaced"}
+    secret = {"headers": headers, "authorization": "t0ken", "server_url": URL}
     found = await answered(app, tools=[{**CALC, **secret, "server_label": "mine"}])
-    assert sessions.log[0] == {"mine": (URL, {"X-Key": "s3cret", "Authorization": "Bearer t0ken"})}
+    assert sessions.log[0] == {"mine": (URL, {"X-Key": "s3cret", "Tenant": "a", "Authorization": "Bearer t0ken"})}
     stored = await app.handle(Request("GET", f"{PATH}/{found['id']}"))
     for text in (str(found), str(await whole(stored))):
         assert not any(word in text for word in ("s3cret", "t0ken", URL))
@@ -298,6 +299,8 @@ REFUSED: list[tuple[Json, str]] = [
     ({"server_url": ""}, "server_url"),
     ({"connector_id": "connector_gmail"}, "connector_id"),
     ({"headers": {"Host": "internal"}}, "headers"),
+    ({"headers": {"TE": "trailers"}}, "headers"),
+    ({"headers": {"Accept-Encoding": "br"}}, "headers"),
     ({"headers": {"X": "a\r\nb"}}, "headers"),
     ({"headers": {"a:b": "c"}}, "headers"),
     ({"authorization": "a\nb"}, "headers"),
@@ -313,6 +316,18 @@ async def test_what_may_not_be_used_is_refused(make_app: MakeApp, sessions: type
         error = (await answered(app, 400, tools=[{**CALC, **changes}]))["error"]
         assert error["param"] == f"tools[0].{param}"
     assert sessions.log == engine.submitted == []
+
+
+async def test_a_choice_that_names_servers_often_offers_each_tool_once(
+    make_app: MakeApp, sessions: type[Sessions]
+) -> None:
+    app, engine = await made(make_app, "a", "b")
+    one = {"type": "mcp", "server_label": "calc"}
+    for named, offered in (([one] * 5, "calc__add,calc__drop"), ([{**one, "name": "drop"}, one][:1] * 5, "calc__drop")):
+        others: list[Any] = [{**one, "server_label": []}, {**one, "name": {}}]
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": named + others}
+        await answered(app, tool_choice=choice)
+        assert engine.submitted[-1][0].startswith(f"{offered},|")
 
 
 async def test_what_has_no_meaning_with_tools_is_refused(make_app: MakeApp, sessions: type[Sessions]) -> None:
@@ -345,15 +360,24 @@ async def test_a_client_that_leaves_ends_the_call(make_app: MakeApp, sessions: t
     assert len(engine.submitted) == 1
 
 
-async def test_a_background_response_is_cancelled_in_a_call(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, _ = await made(make_app, wanted(a=1))
+@pytest.mark.parametrize("approval", ["never", "always"])
+async def test_a_background_response_is_cancelled_in_a_call(
+    make_app: MakeApp, sessions: type[Sessions], approval: str
+) -> None:
+    app, _ = await made(make_app, wanted(a=1), say("x"))
     del sessions.results["add"]
-    found = await answered(app, background=True)
+    fields: Json = {"tools": [{**CALC, "require_approval": approval}], "timings": True}
+    if approval == "always":  # the call is made before the first generation
+        found = await answered(app, **fields)
+        answer = {"type": "mcp_approval_response", "approval_request_id": found["output"][-1]["id"], "approve": True}
+        fields |= {"input": [answer], "previous_response_id": found["id"]}
+    found = await answered(app, background=True, **fields)
     while "call calc" not in str(sessions.log):
         await asyncio.sleep(0)
     final = await whole(await post(app, f"{PATH}/{found['id']}/cancel", {}))
     assert final["status"] == "cancelled"
-    assert final["output"][1]["status"] == "incomplete"
+    assert final["output"][-1]["status"] == "incomplete"
+    assert final["timings"]["predicted_n"] == (0 if approval == "always" else len(wanted(a=1)) + 1)
     assert sessions.log[-1] == "close"
 
 

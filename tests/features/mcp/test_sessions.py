@@ -24,12 +24,13 @@ from tests.waiting import until
 
 
 class Tools:
-    """Answers in place of tool servers. `open` counts connections, `most` their maximum; servers in `silent` never
-    answer."""
+    """Answers in place of tool servers. `open` counts connections, `most` their maximum; with `silent` no server
+    answers, and with `stays_open` no session ends."""
 
     def __init__(self) -> None:
         self.open = self.most = 0
-        self.silent = False
+        self.silent = self.stays_open = False
+        self.result: Any = None
 
     @contextlib.asynccontextmanager
     async def connected(self, tool: Any, timeout_s: float) -> AsyncIterator[Any]:
@@ -38,13 +39,18 @@ class Tools:
         try:
             yield SimpleNamespace(list_tools=self.answer, call_tool=self.answer)
         finally:
-            await asyncio.sleep(0)  # a process takes a while to end
-            self.open -= 1
+            try:
+                await (asyncio.Event().wait() if self.stays_open else asyncio.sleep(0))  # a process takes a while
+            finally:
+                self.open -= 1
 
     async def answer(self, *args: Any, **named: Any) -> Any:
         if self.silent:
             await asyncio.Event().wait()
-        return SimpleNamespace(tools=[], next_cursor=None, content=[], structured_content=3, is_error=False)
+        if isinstance(self.result, Exception):
+            raise self.result
+        result = 3 if self.result is None else self.result
+        return SimpleNamespace(tools=[], next_cursor=None, content=[], structured_content=result, is_error=False)
 
 
 @pytest.fixture
@@ -137,6 +143,59 @@ async def test_a_response_that_ends_while_it_waits_takes_no_slot(tools: Tools) -
     await asyncio.wait([waiting])
     await until(lambda: servers.slots.used == 0)
     assert tools.open == 0
+
+
+async def test_a_server_that_never_ends_its_session_is_cut_off(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "CLOSE_S", 0.01)
+    tools.stays_open = True
+    servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
+    first = connected(servers, "alice")
+    await first.list_tools("a")
+    first.close()
+    await until(lambda: (tools.open, servers.slots.used) == (0, 0))
+    second = connected(servers, "bob")
+    await second.list_tools("a")
+    await servers.close()
+    second.close()
+    assert (tools.open, servers.slots.used) == (0, 0)
+
+
+async def test_a_connection_that_is_closed_before_it_is_open_fails_its_calls(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.asynccontextmanager
+    async def slow(tool: Any, timeout_s: float) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr(sessions, "_connected", slow)
+    servers = ToolServers(Config(model_name="m"))
+    one = connected(servers, "alice")
+    waiting = asyncio.ensure_future(one.call(ToolOrigin("t", "a"), "{}"))
+    await until(lambda: bool(servers.connections))
+    await servers.close()
+    with pytest.raises(ToolFailed, match="cannot be used"):
+        await waiting
+    one.close()
+
+
+class McpError(Exception):
+    """An error of the package mcp."""
+
+    code = -32000
+
+
+async def test_results_and_errors_are_text_of_limited_length(tools: Tools) -> None:
+    servers = ToolServers(Config(model_name="m", max_tool_output=100))
+    one = connected(servers, "alice")
+    tools.result = {"ok": True, "none": None, "large": 1 << 70}
+    assert await one.call(ToolOrigin("t", "a"), "{}") == '{"ok": true, "none": null, "large": 1180591620717411303424}'
+    tools.result = McpError("x" * 900)
+    with pytest.raises(ToolFailed) as caught:
+        await one.call(ToolOrigin("t", "a"), "{}")
+    assert caught.value.error["message"] == "x" * 100 + "\n[800 characters left out]"
+    one.close()
+    await until(lambda: not servers.connections)
 
 
 # --- --tool_server

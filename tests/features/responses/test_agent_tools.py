@@ -72,11 +72,13 @@ async def test_a_custom_call_has_events_of_its_own(make_app: MakeApp) -> None:
 
 
 async def test_a_custom_call_that_is_cut_off_has_no_input(make_app: MakeApp) -> None:
-    app, _ = await make_app(say('<tool_call>{"name":"patch","arguments":{"input":"ab', reason="length"),
-                            tool_parser="hermes3")  # fmt: skip
+    app, engine = await make_app(say('<tool_call>{"name":"patch","arguments":{"input":"ab', reason="length"),
+                                 tool_parser="hermes3")  # fmt: skip
     answer = await respond(app, tools=[PATCH])
     assert answer["status"] == "incomplete"
     assert all(item.get("input", "") == "" for item in answer["output"])
+    await respond(app, "go on", previous_response_id=answer["id"])
+    assert engine.submitted[-1][0] == "user:hi;user:go on;"
 
 
 @pytest.mark.parametrize("kind", ["web_search_2026_01_01", "local_shell"])
@@ -119,3 +121,14 @@ async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeAp
     assert "[a-d]" in engine.constraints[1]
     response = await post(app, PATH, {**body, "tools": [PATCH]})
     assert "not enforced: the grammar has no rule x" in dict(response.headers)["Warning"]
+
+
+async def test_names_that_cannot_be_told_apart_or_are_too_long_are_refused(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    plain = {"type": "function", "name": "agents__close"}
+    nested = {"type": "function", "function": {"name": "patch"}}
+    for tools in ([SPACE, plain], [plain, SPACE], [nested, PATCH], [PATCH, PATCH]):
+        assert "two tools have the same name" in (await refused(app, tools=tools))["message"]
+    await respond(app, tools=[plain, plain])
+    error = await refused(app, tools=[{**SPACE, "name": "x" * 257}])
+    assert error["param"] == "tools[0].name"

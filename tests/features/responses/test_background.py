@@ -4,6 +4,7 @@ event."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.responses.service import ResponseService
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.features.responses.rules import PATH, Json, ask, check, check_response, parse_sse, refused
+from tests.waiting import until
 
 
 class Slow:
@@ -216,3 +219,17 @@ async def test_turns_of_one_conversation_that_overlap_are_both_added(slow: Slow)
     assert [item["content"][0]["text"] for item in listed["data"]][::-1] == ["one", "A.", "two", "B."]
     inputs = await whole(await get(slow.app, f"{PATH}/{second['id']}/input_items"))
     assert [item["content"][0]["text"] for item in inputs["data"]] == ["two"], "it did not see the other"
+
+
+async def test_a_client_that_leaves_while_its_response_is_stored_leaves_nothing(slow: Slow) -> None:
+    store, busy = slow.app.services.get(ResponseService).store, threading.Event()
+    before = asyncio.ensure_future(store._db.run(lambda db: busy.wait()))
+    asked = asyncio.ensure_future(post(slow.app, PATH, ask(background=True)))
+    await until(lambda: bool(store._db._waiting and slow.engine.submitted))
+    asked.cancel()
+    busy.set()
+    await asyncio.wait([asked, before])
+    assert asked.cancelled()
+    for table in ("entry", "run"):
+        assert await store._db.run(lambda db, table=table: db.one(f"SELECT count(*) FROM {table}")) == 0
+    assert len(slow.engine.cancelled) == 1

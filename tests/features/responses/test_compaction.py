@@ -9,6 +9,7 @@ from openai.types.responses import CompactedResponse
 from lean_ovms.features.responses import compaction
 from lean_ovms.features.responses.api.compact import MAX_TOKENS
 from lean_ovms.features.responses.items import read_input, to_messages
+from lean_ovms.features.responses.request import drop_oldest_turns
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.features.responses.rules import Json
@@ -78,6 +79,16 @@ async def test_a_summary_of_another_server_is_left_out_with_a_warning(make_app: 
         response = await post(app, path, {"model": "m", field: items})
         assert response.status == 200
         assert f"{field}[2] (compaction) were left out" in dict(response.headers)["Warning"]
+
+
+async def test_items_that_have_a_role_and_no_content_are_no_messages(make_app: MakeApp) -> None:
+    """OpenAI's additional_tools have a role: https://platform.openai.com/docs/api-reference/responses/create"""
+    items = [TALK[1], {"type": "web_search_call", "role": "user"}, {"type": "additional_tools", "role": "user"}]
+    app, _ = await make_app(lambda *_: say("All."))
+    found = await whole(await post(app, COMPACT, {"model": "m", "input": items}))
+    assert [item["type"] for item in found["output"]] == ["message", "compaction"]
+    read = read_input(items)
+    assert drop_oldest_turns(read) == read
 
 
 def test_a_summary_replaces_what_is_before_it_but_the_users_messages() -> None:

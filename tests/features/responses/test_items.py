@@ -135,6 +135,7 @@ def test_no_content_and_no_arguments_come_back_from_clients() -> None:
         assert item["input"] == ""
 
 
+MCP_CALL = {"type": "mcp_call", "server_label": "x", "name": "f", "arguments": "{}"}
 UNREADABLE: list[tuple[Any, str]] = [
     ("x", "input array items must be objects"),
     ({}, "input item role is missing or invalid"),
@@ -163,6 +164,12 @@ UNREADABLE: list[tuple[Any, str]] = [
     ({"type": "compaction_trigger"}, "input item type 'compaction_trigger' is not supported"),
     ({"type": "web_search_call", "id": 1}, "web_search_call.id is not a string"),
     ({"type": 7}, "input item type '7' is not supported"),
+    (
+        {"type": "mcp_list_tools", "server_label": "x", "tools": [{"name": "f", "input_schema": {}}] * 1001},
+        "1000 tools",
+    ),
+    ({**MCP_CALL, "approval_request_id": ["mcpr_1"]}, "approval_request_id is not a string"),
+    ({"type": "mcp_approval_response", "approval_request_id": "x", "approve": False, "reason": {}}, "reason is not a"),
     ({"type": "item_reference"}, "item_reference requires a valid id field"),
 ]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
 
 from lean_ovms.errors import GrammarInvalid
-from lean_ovms.features.responses.tool_grammar import COMMON, pattern
+from lean_ovms.features.responses.tool_grammar import COMMON, Grammars, pattern
 
 PATCH = """
 start: begin_patch hunk+ end_patch
@@ -79,13 +80,38 @@ REFUSED: list[tuple[str, str]] = [
     ("start: /(/", "not a regular expression"),
     ("start", "not a rule"),
     ("start: a0\n" + "\n".join(f"a{n}: a{n + 1} a{n + 1}" for n in range(25)) + '\na25: "x"', "too long"),
+    ('start: "a"' + "?" * 9000, "too long"),
+    ("start: " + "|".join("a" * 2000) + '\na: "' + "x" * 9000 + '"', "too long"),
+    ("start: " + "|".join("a" * 2000) + "\na: " + '"x" ' * 900, "too long"),
+    ('start: "a"' + "|" * 30_000, "too long"),
+    (r'start: "\ud83d"', "surrogate"),
     ("start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(3000)) + '\na3000: "x"', "deep"),
     ("start: " + "(" * 3000 + '"a"' + ")" * 3000, "deep"),
 ]
-OTHERS: list[tuple[Any, Any, str]] = [("ebnf", "x", "syntax"), ("regex", 5, "definition"), ("regex", "(", "regular")]
+OTHERS: list[tuple[Any, Any, str]] = [
+    ("ebnf", "x", "syntax"),
+    ("regex", 5, "definition"),
+    ("regex", "(", "regular"),
+    ("regex", "x" * 20_001, "too long"),
+]
+
+
+SECONDS = 5.0
+"""CPU time for all of these, ten times of what is needed. Compiling the last regular expression would take 30 s."""
 
 
 def test_what_is_no_regular_expression_is_refused() -> None:
+    start = time.process_time()
     for syntax, definition, reason in (*(("lark", *one) for one in REFUSED), *OTHERS):
         with pytest.raises(GrammarInvalid, match=re.escape(reason)):
             pattern(syntax, definition)
+    pattern("regex", "[a-\uffff]" * 3000)
+    assert time.process_time() - start < SECONDS
+
+
+def test_grammars_are_limited_together() -> None:
+    grammars = Grammars()
+    for _ in range(5):
+        grammars.pattern("regex", "x" * 19_000)
+    with pytest.raises(GrammarInvalid, match="all tools"):
+        grammars.pattern("lark", 'start: "x" //' + "x" * 5000)

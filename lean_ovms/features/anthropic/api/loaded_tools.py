@@ -37,6 +37,7 @@ class LoadedTools:
         """The functions that are described at the beginning of the prompt."""
         self._all = {function["function"]["name"]: function for _, function in found}
         self._callable = {function["function"]["name"]: function for function in self.first}
+        self._shown: dict[str, Json] = {}  # the functions whose definitions are texts of the conversation
 
     def callable(self, chosen: Any) -> list[Json]:
         """Returns the functions that may be called, among them the one that tool_choice names, in chat's form."""
@@ -92,8 +93,12 @@ class LoadedTools:
         return self._definition(name)
 
     def _definition(self, name: str) -> str:
-        self._callable[name] = self._all[name]
-        return orjson.dumps(self._all[name]).decode()
+        """Loads a function. Returns its definition, or only its name if an earlier text has the definition."""
+        function = self._callable[name] = self._all[name]
+        if self._shown.get(name) is function:
+            return name
+        self._shown[name] = function
+        return orjson.dumps(function).decode()
 
 
 def _text(text: str) -> Json:
