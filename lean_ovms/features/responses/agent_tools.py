@@ -17,7 +17,7 @@ from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
 from ..chat.generation import WITHOUT
 from .tool_forms import KIND, SHOWN, ServerTool, ToolOrigin, function_name
-from .tool_grammar import Grammars
+from .tool_grammar import ToolGrammars
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
 DATED = ("web_search_2", "web_search_preview_2")
@@ -44,7 +44,7 @@ class AgentTools:
     """The MCP servers of the request, whose tools are added to the functions once the servers have listed them."""
     enforced: bool = True
     """Whether the server enforces the grammars of custom tools."""
-    grammars: Grammars = field(default_factory=Grammars)
+    grammars: ToolGrammars = field(default_factory=ToolGrammars)
     """Converts the grammars of custom tools."""
 
 

@@ -15,6 +15,8 @@ from ...api.services import Services
 from ...errors import BadRequest, MissingExtra
 from ...manifest import ANSWER_RULES
 from ...types import Json, Request
+from ...util import chunked_json
+from ...util.chunked_json import Written
 from ..chat.generation import BodyReader, GenerationBody, read_offer
 from ..chat.logprobs import LogprobsRequest
 from ..chat.request import read_spoken
@@ -81,16 +83,18 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         raise BadRequest(f"a spoken answer cannot be combined with {what}", param="modalities")
     items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
     unread += unshown(items, "input")
+    echo = _echo(values, tools, generation)
     return ResponsesRequest(
         values=values,
         generation=generation,
         tools=tools,
+        tool_bytes=echo["tools"].size,
         offering=offering if tools.mcp else None,
         items=items,
         response=partial(
             ResponseObject,
             model=generation.model.name,
-            echo=_echo(values, tools, generation),
+            echo=echo,
             request_id=values["request_id"] or "",
             named_by_id=generation.named_by_id,
             origins=tools.origins,
@@ -113,7 +117,7 @@ def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json
         "temperature": sampling.temperature,
         "text": _text(values),
         "tool_choice": _tool_choice(values["tool_choice"]),
-        "tools": [*({"type": "function", "strict": None, "parameters": None, **f} for f in plain), *tools.shown],
+        "tools": _once([*({"type": "function", "strict": None, "parameters": None, **f} for f in plain), *tools.shown]),
         "top_p": sampling.top_p,
     }
     if values["min_p"] is not None:
@@ -136,6 +140,13 @@ def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json
         "top_logprobs": generation.logprobs.top,
         "user": values["user"],
     }
+
+
+def _once(tools: list[Json]) -> Written:
+    """Serializes tools once for all events that repeat them: 500 KB of tools take 17 ms (2026-11)."""
+    found = Written()
+    found.extend(chunked_json.dumps(tools))
+    return found
 
 
 def _text(values: Values) -> Json:

@@ -20,8 +20,8 @@ from .compaction import role_of
 from .items import to_messages
 from .response import ResponseObject
 
-ITEM_BYTES = 64
-"""The bytes that an item of a context counts as if its size is not known."""
+ITEM_BYTES, TOOL_BYTES = 64, 512
+"""The bytes that an item of a context, and a tool of an MCP server, count as if their sizes are not known."""
 DROPPED_SHARE = 8
 """An eighth of the turns is dropped at a time: few attempts with long conversations, few turns lost needlessly."""
 
@@ -38,6 +38,8 @@ class ResponsesRequest:
     """The tools of the request."""
     offering: Callable[[Any, Any], GenerationBody] | None
     """Returns the generation with other functions and another tool_choice; None if the request has no MCP servers."""
+    tool_bytes: int
+    """The size of the request's own tools as JSON."""
     items: list[Json]
     """The input items of the request, in which references to stored items are not resolved yet."""
     response: Callable[..., ResponseObject]
@@ -77,13 +79,13 @@ class ResponsesRequest:
                 items = less
 
     async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
-        """Makes the prompt of a conversation, in the offload thread if it is long.
+        """Makes the prompt of a conversation, in the offload thread if it is long or has large tools.
 
         Raises BadRequest if an item has content that the model cannot read.
         """
-        return await services.offload.run(
-            ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
-        )
+        from_servers = len(self.generation.tools) if self.tools.mcp else 0
+        cost = ITEM_BYTES * len(items) + self.tool_bytes + TOOL_BYTES * from_servers
+        return await services.offload.run(cost, partial(self._prompt, items), inline_below=INLINE_BYTES)
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Makes the prompt of a conversation. Raises BadRequest if an item has content that the model cannot read."""

@@ -49,7 +49,7 @@ _parser = importlib.import_module("re._parser" if sys.version_info >= (3, 11) el
 """Checks a regular expression. To compile it as well takes 10 ms for every [a-\\uffff] (2026-11)."""
 
 
-class Grammars:
+class ToolGrammars:
     """Converts the grammars of one request, whose length is limited in all."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Grammars of custom tools become regular expressions. Python's `re` decides which texts match."""
+"""ToolGrammars of custom tools become regular expressions. Python's `re` decides which texts match."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import GrammarInvalid
-from lean_ovms.features.responses.tool_grammar import COMMON, Grammars, pattern
+from lean_ovms.features.responses.tool_grammar import COMMON, ToolGrammars, pattern
 
 PATCH = """
 start: begin_patch hunk+ end_patch
@@ -110,7 +110,7 @@ def test_what_is_no_regular_expression_is_refused() -> None:
 
 
 def test_grammars_are_limited_together() -> None:
-    grammars = Grammars()
+    grammars = ToolGrammars()
     for _ in range(5):
         grammars.pattern("regex", "x" * 19_000)
     with pytest.raises(GrammarInvalid, match="all tools"):

@@ -25,7 +25,7 @@ FIELDS = FieldSet((
     METADATA,
     Field("items", "array", "initial items, in the form of a response's input", schema={"items": INPUT_ITEM}),
 ))  # fmt: skip
-METADATA_FIELDS = FieldSet((replace(METADATA, required=True),))
+METADATA_FIELDS = FieldSet((METADATA,))
 
 
 def _store(services: Services) -> Store:
@@ -38,13 +38,6 @@ def _conversation(body: Json, services: Services) -> tuple[Values, list[Json], l
     items = read_items(values["items"] or [], "items")
     items, unread = services.get(ResponseService).sealer.opened(items, "items")
     return values, items, unread + unshown(items, "items")
-
-
-def _metadata(body: Json, _: Services) -> Json:
-    """Returns the new metadata of a conversation, {} for null. Raises BadRequest if there is none."""
-    if "metadata" not in body:
-        raise BadRequest("metadata missing in request", param="metadata")
-    return read(METADATA_FIELDS, body)["metadata"] or {}
 
 
 @RouteDoc("Create a conversation", body=FIELDS, body_optional=True)
@@ -69,8 +62,8 @@ async def handle_get(request: Request, services: Services) -> Response:
 
 @RouteDoc("Replace a conversation's metadata", body=METADATA_FIELDS)
 async def handle_update(request: Request, services: Services) -> Response:
-    metadata = await services.parse_body(request, _metadata)
-    return json(await _store(services).set_metadata(request.ids[0], metadata))
+    metadata = await services.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
+    return json(await _store(services).set_metadata(request.ids[0], metadata or {}))
 
 
 @RouteDoc("Delete a conversation")
