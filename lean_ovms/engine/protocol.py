@@ -272,7 +272,7 @@ class Submit(Record):
     texts: list[bytes] = field(default_factory=list, metadata={"attached": True})
     """A long prompt as parts in UTF-8; `prompt` is "" while it is sent."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
-    """The RGB bytes of each image."""
+    """The RGB bytes of each image; b"" for one that has the digest of another."""
     audio: list[bytes] = field(default_factory=list, metadata={"attached": True})
     """The samples (types.audio) for each audio tag."""
 

@@ -17,8 +17,6 @@ Size = tuple[int, int]
 """Height and width."""
 LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
 """Pillow's numbers of the resampling filters."""
-LONGEST = 8192
-"""The most pixels of the side of a square that is made of an image."""
 
 
 def pixels(image: Image) -> Pixels:
@@ -57,24 +55,6 @@ def center_cropped(image: Pixels, size: Size) -> Pixels:
         padded[above : above + height, before : before + width] = image
         image, top, left = padded, max(0, top + above), max(0, left + before)
     return image[top : top + size[0], left : left + size[1]]
-
-
-def squared(image: Pixels, colour: tuple[int, ...], resample: int = BICUBIC) -> Pixels:
-    """Returns an image in the center of a square of a colour.
-
-    Args:
-        image: The image. One that is longer than LONGEST is scaled down first, so that the square fits into memory.
-        colour: The values of red, green and blue.
-        resample: Pillow's number of the resampling filter.
-    """
-    height, width = image.shape[:2]
-    if (longest := max(height, width)) > LONGEST:
-        height, width = (max(1, side * LONGEST // longest) for side in (height, width))
-        image, longest = resized(image, (height, width), resample), LONGEST
-    made = np.full((longest, longest, 3), colour, np.uint8)
-    top, left = (longest - height) // 2, (longest - width) // 2
-    made[top : top + height, left : left + width] = image
-    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,7 +265,9 @@ class EngineClient:
             record.image_params, record.image_digests = [i.param for i in images], [i.digest for i in images]
             record.client, record.group, record.priority = client, group, priority
             record.adapter, record.truncation_side = adapter, truncation_side
-            record.pixels, record.audio, record.num_audio = [i.pixels for i in images], list(audio), len(audio)
+            first = {image.digest: number for number, image in reversed([*enumerate(images)])}
+            record.pixels = [b"" if i.digest and first[i.digest] < n else i.pixels for n, i in enumerate(images)]
+            record.audio, record.num_audio = list(audio), len(audio)
             if texts:
                 record.texts, record.parts, record.prompt = texts, len(texts), ""
             self._send(record)

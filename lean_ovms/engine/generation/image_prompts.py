@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ...errors import BadRequest, counted, too_many_characters
+from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
 from ..protocol import Submit
 from .sequence import ImagePrompt
@@ -61,13 +61,13 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
 
 def _images(submit: Submit) -> tuple[Image, ...]:
     if len(submit.images) != len(submit.pixels):
-        raise BadRequest(
-            f"{counted(len(submit.images), 'image')}, but the pixels of {len(submit.pixels)}", param="messages"
-        )
+        raise BadRequest("the numbers of images and of their pixels differ", param="messages")
     times = submit.image_times or [[]] * len(submit.images)
     params = submit.image_params or ["messages"] * len(submit.images)
     digests = submit.image_digests or [""] * len(submit.images)
-    return tuple(map(checked_image, submit.images, submit.pixels, params, digests, times))
+    sent = {digest: pixels for digest, pixels in zip(digests, submit.pixels, strict=True) if digest and pixels}
+    pixels = [each or sent.get(digest, b"") for digest, each in zip(digests, submit.pixels, strict=True)]
+    return tuple(map(checked_image, submit.images, pixels, params, digests, times))
 
 
 def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", video: Sequence[float] = ()) -> Image:

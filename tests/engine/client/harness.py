@@ -38,7 +38,7 @@ async def running(part="ok", **options):
 
 
 async def submit(
-    engine, prompt, *, want_tokens=False, truncate=None, add_special_tokens=True, timeout_s=0.0, **sampling
+    engine, prompt, *, want_tokens=False, truncate=None, add_special_tokens=True, timeout_s=0.0, images=(), **sampling
 ):
     return await engine.submit(
         prompt,
@@ -47,6 +47,7 @@ async def submit(
         want_tokens=want_tokens,
         sampling=SamplingParams(**sampling),
         timeout_s=timeout_s,
+        images=images,
     )
 
 

@@ -13,6 +13,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client import engine as engine_module
 from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
 from lean_ovms.errors import BadRequest, RequestTimeout, StartError, Unavailable
+from lean_ovms.types import Image
 from lean_ovms.types.engine import EngineStats
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 from tests.streams import pieces
@@ -51,6 +52,22 @@ async def test_a_thread_can_ask_why_an_engine_is_not_ready():
     assert 1 <= error.retry_after_s <= 60
     await starting
     await engine.stop()
+
+
+async def test_the_pixels_of_images_with_one_digest_are_sent_once(monkeypatch):
+    sent = []
+
+    def refuse(_, record):
+        sent.append(record)
+        raise BadRequest("seen")
+
+    monkeypatch.setattr(EngineClient, "_send", refuse)
+    images = [Image(1, 1, pixels, digest=digest) for pixels, digest in ((b"abc", "a"), (b"def", "d"), (b"abc", "a"))]
+    async with running() as engine:
+        with pytest.raises(BadRequest):
+            await submit(engine, "x", images=[*images, *[Image(1, 1, b"xyz")] * 2])
+    assert sent[0].pixels == [b"abc", b"def", b"", b"xyz", b"xyz"]
+    assert sent[0].image_digests == ["a", "d", "a", "", ""]
 
 
 async def test_who_waits_too_long_to_be_accepted_gets_an_error_and_cancels():

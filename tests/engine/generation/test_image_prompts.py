@@ -74,6 +74,19 @@ def test_pixels_that_are_not_what_they_should_be_are_refused(fields):
         image_prompts.parse(submit("<ov_genai_image_0>", **fields), 100, 100)
 
 
+def test_the_pixels_of_an_image_that_comes_again_are_sent_once():
+    """A request may have the same large image many times."""
+    fields = {"images": [[4, 5]] * 3, "image_digests": ["a", "a", "b"], "image_params": ["x", "y", "z"]}
+    text = "".join(f"<ov_genai_image_{number}>" for number in range(3))
+    found = image_prompts.parse(submit(text, **fields, pixels=[PIXELS, b"", PIXELS]), 100, 100).images
+    assert [(image.pixels, image.param) for image in found] == [(PIXELS, "x"), (PIXELS, "y"), (PIXELS, "z")]
+    assert found[1].pixels is found[0].pixels
+    for digests in (["a", "c", "b"], ["", "", ""]):
+        record = submit(text, **fields | {"image_digests": digests}, pixels=[PIXELS, b"", PIXELS])
+        with pytest.raises(BadRequest):
+            image_prompts.parse(record, 100, 100)
+
+
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized():
     with pytest.raises(BadRequest, match=r"characters: 119 .* maximum context length is 100 tokens"):
         image_prompts.parse(submit("x" * 101 + "<ov_genai_image_0>"), 100, 100)

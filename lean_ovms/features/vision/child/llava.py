@@ -10,6 +10,9 @@ from ....media.pixels import Pixels, Size, SquareProcessor
 from ....types import Image
 from .family import Files, Layout
 
+LONGEST = 8192
+"""The most pixels of the side of a square that is made of an image."""
+
 
 class Llava:
     """A `family.VisionFamily` for LLaVA, and the base class of similar ones."""
@@ -43,7 +46,7 @@ class Llava:
     def encode(self, image: Image) -> Rows:
         whole = pixels.pixels(image)
         if self._padding is not None:
-            whole = pixels.squared(whole, self._padding, self._processor.resample)
+            whole = squared(whole, self._padding, self._processor.resample)
         [rows] = self._features([self._processor.fitted(whole)])
         return np.asarray(rows, np.float32)
 
@@ -68,3 +71,21 @@ class Gemma3(Llava):
     @property
     def tile_tokens(self) -> int:
         return self._tokens
+
+
+def squared(image: Pixels, colour: tuple[int, ...], resample: int) -> Pixels:
+    """Returns an image in the center of a square of a colour.
+
+    Args:
+        image: The image. One that is longer than LONGEST is scaled down first, so that the square fits into memory.
+        colour: The values of red, green and blue.
+        resample: Pillow's number of the resampling filter.
+    """
+    height, width = image.shape[:2]
+    if (longest := max(height, width)) > LONGEST:
+        height, width = (max(1, side * LONGEST // longest) for side in (height, width))
+        image, longest = pixels.resized(image, (height, width), resample), LONGEST
+    made = np.full((longest, longest, 3), colour, np.uint8)
+    top, left = (longest - height) // 2, (longest - width) // 2
+    made[top : top + height, left : left + width] = image
+    return made

@@ -19,12 +19,16 @@ from ....errors import BadRequest
 from ....media import pixels
 from ....media.pixels import Pixels, Scale, Size
 from ....types import Image, Json
+from ....util.resources import free_memory_bytes
 from . import pieces
 from .family import Files, Layout, Part
 
 MAX_ASPECT = 200
 TOKENS_PER_SECOND = 4
 THETA = 10000.0
+MASK_SHARE = 0.5
+"""The part of the free memory that the mask of an image's windows may take. Its size is the square of the number of
+patches: 15 GB for a photo of 12 megapixels, which the settings of Qwen2.5-VL's processor allow."""
 
 
 class SquaresOfPatches:
@@ -183,13 +187,18 @@ class Qwen25Vl(Qwen2Vl):
 
     def _masks(self, grid: Size) -> dict[str, NDArray[Any]]:
         order, windows = self._by_windows((grid[0] // self._merge, grid[1] // self._merge))
-        of_patches = np.repeat(windows, self._merge**2)
-        apart = of_patches[:, None] != of_patches
-        return {
-            **super()._masks(grid),
-            "window_attention_mask": np.where(apart, np.float32(-np.inf), np.float32(0))[None],
-            "window_index": order,
-        }
+        patches = grid[0] * grid[1]
+        size = patches**2 * np.dtype(np.float32).itemsize
+        if size > MASK_SHARE * free_memory_bytes():
+            raise BadRequest(
+                f"an image of {patches} patches takes {size / 1e9:.1f} GB of memory in this model's encoder, more than "
+                "this server can spare; send a smaller image"
+            )
+        apart = np.full((1, patches, patches), -np.inf, np.float32)
+        sizes = np.bincount(windows) * self._merge**2
+        for end, count in zip(np.cumsum(sizes), sizes, strict=True):
+            apart[:, end - count : end, end - count : end] = 0
+        return {**super()._masks(grid), "window_attention_mask": apart, "window_index": order}
 
     def _by_windows(self, grid: Size) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the indices of an image's tokens, sorted by window, and the number of each one's window."""

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from lean_ovms.features.vision.child import pieces
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.vision.child import pieces, qwen2_vl
 from lean_ovms.features.vision.child.internvl import closest_grid, grids
+from lean_ovms.features.vision.child.qwen2_vl import Qwen25Vl
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,18 @@ def test_bicubic_shares_between_points_are_those_of_torch():
         np.array([[0.6852, 0.3704, -0.0556, 0, 0], [0, 0, 1, 0, 0], [0, 0, -0.0556, 0.3704, 0.6852]]), abs=1e-4
     )
     assert pieces.cubic(3, 2) == pytest.approx(np.array([[1.0868, -0.0868], [0.5, 0.5], [-0.0868, 1.0868]]), abs=1e-4)
+
+
+@pytest.mark.parametrize("grid", [(2, 2), (2, 40), (10, 6), (34, 18)])
+def test_the_mask_of_windows_is_0_inside_each_and_is_not_made_if_it_takes_too_much_memory(monkeypatch, grid):
+    family = Qwen25Vl.__new__(Qwen25Vl)
+    family._merge, family._window = 2, 4
+    found = family._masks(grid)
+    order, windows = family._by_windows((grid[0] // 2, grid[1] // 2))
+    of_patches = np.repeat(windows, 4)
+    inside = of_patches[:, None] == of_patches
+    assert np.array_equal(found["window_attention_mask"][0], np.where(inside, 0, -np.inf))
+    assert np.array_equal(found["window_index"], order)
+    monkeypatch.setattr(qwen2_vl, "free_memory_bytes", lambda: 8 * len(inside) ** 2 - 1)
+    with pytest.raises(BadRequest, match="more than this server can spare; send a smaller image"):
+        family._masks(grid)

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.features.vision.child import pieces
+from lean_ovms.features.vision.child import llava, pieces
 from lean_ovms.features.vision.child.families import NotReadable, load
 from lean_ovms.features.vision.child.tiled import in_words
 from lean_ovms.media import pixels
@@ -247,10 +247,10 @@ def test_other_language_models_and_families_are_refused(changes, tmp_path):
 
 
 def test_a_square_around_a_long_image_is_limited(monkeypatch):
-    monkeypatch.setattr(pixels, "LONGEST", 50)
-    made = pixels.squared(np.full((3, 7, 3), 9, np.uint8), (1, 2, 3))
+    monkeypatch.setattr(llava, "LONGEST", 50)
+    made = llava.squared(np.full((3, 7, 3), 9, np.uint8), (1, 2, 3), pixels.BICUBIC)
     assert (made[:, :, 0] == np.array([[1], [1], [9], [9], [9], [1], [1]])).all()
     assert (made[0, 0] == (1, 2, 3)).all()
-    assert (pixels.squared(np.full((5, 2, 3), 9, np.uint8), (1, 2, 3))[:, :, 0] == [1, 9, 9, 1, 1]).all()
-    made = pixels.squared(np.full((100, 1, 3), 9, np.uint8), (1, 2, 3))
+    assert (llava.squared(np.full((5, 2, 3), 9, np.uint8), (1, 2, 3), pixels.BICUBIC)[:, :, 0] == [1, 9, 9, 1, 1]).all()
+    made = llava.squared(np.full((100, 1, 3), 9, np.uint8), (1, 2, 3), pixels.BICUBIC)
     assert (made[:, :, 0] == [1] * 24 + [9] + [1] * 25).all()
