@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 from typing import Any
 
 from lean_ovms.config import Config
@@ -130,3 +131,30 @@ async def test_long_answers_are_written_beside_the_event_loop(make_app: MakeApp,
     assert [asked["tokens"][0], asked["tokens"][1][-1:]] == [long["tokens"], [97]]
     answer = await whole(await post(app, "/detokenize", {"model": "m", "tokens": long["tokens"][1:]}))
     assert answer == {"prompt": text, "content": text}
+
+
+async def test_texts_are_made_with_an_exact_vocabulary_without_the_engine(make_app: MakeApp, monkeypatch: Any) -> None:
+    """The engine would answer only after the running step. Ids that the vocabulary lacks are its to judge."""
+    app, engine = await make_app()
+    asked: list[list[int]] = []
+    decode = engine.decode
+
+    async def noted(tokens: list[int], skip_special_tokens: bool) -> str:
+        asked.append(tokens)
+        return str(await decode(tokens, skip_special_tokens))
+
+    monkeypatch.setattr(engine, "decode", noted)
+
+    async def text_of(*tokens: int) -> Any:
+        return (await whole(await post(app, "/detokenize", {"model": "m", "tokens": [*tokens]})))["prompt"]
+
+    assert await text_of(*"caf\u00e9".encode(), EOS) == "caf\u00e9<eos>"
+    assert await text_of(*"caf\u00e9".encode()[:-1]) == "caf\ufffd"
+    assert asked == []
+    vocabulary = engine.vocabulary
+    engine.vocabulary = replace(vocabulary, exact=False)
+    assert await text_of(97) == "a"
+    engine.vocabulary = vocabulary
+    response = await post(app, "/detokenize", {"model": "m", "tokens": [97, 10**6]})
+    assert response.status in (200, 400)
+    assert asked == [[97], [97, 10**6]]
