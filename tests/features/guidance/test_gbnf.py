@@ -48,6 +48,7 @@ def accepts(grammar, text):
         ('root ::= ""', [""], ["a"]),
         ("root ::= ", [""], ["a"]),
         ('root ::= "a" |', ["", "a"], ["b"]),
+        ('root ::=\n  "a"\n  # no b\n\n  | "c"\n  | x\nx ::= "d"\n', ["a", "c", "d"], ["b", ""]),
         ('root ::= (("a")*)* "b"', ["b", "aab"], ["a"]),
         ('root ::= ("a"?)+ "b"', ["b", "aab"], ["ba"]),
         ('root ::= "x"{0} "y"{ 2 } "z"{1,} "a"{0,2}', ["yyz", "yyzzaa"], ["xyyz", "yz", "yyzaaa"]),

@@ -118,11 +118,19 @@ class _Parser:
 
     def _alternatives(self, *, nested: bool) -> Body:
         body = self._sequence(nested=nested)
-        while self._word == "|":
-            self._at += 1
+        while self._at_alternative():
+            self._take("mark", "|")
             self._skip(newlines=True)
             body += ["|", *self._sequence(nested=nested)]
         return body
+
+    def _at_alternative(self) -> bool:
+        """Returns whether another alternative follows, whose | may begin a line (XGrammar), and goes to this |."""
+        here = self._at
+        self._skip(newlines=True)
+        found = self._word == "|"
+        self._at = self._at if found else here
+        return found
 
     def _sequence(self, *, nested: bool) -> Body:
         body: Body = []
