@@ -430,7 +430,14 @@ def test_an_address_in_use_stops_the_start(publishing):
         ('{"hwm": 0}', "hwm cannot be 0"),
         ('{"buffer_steps": true}', "buffer_steps cannot be True"),
         ('{"topic": 5}', "topic cannot be 5"),
+        ('{"topic": "\\ud800"}', r"topic cannot be '\\ud800'"),
+        ('{"hwm": 2147483648}', "hwm cannot be 2147483648"),
+        ('{"buffer_steps": 9223372036854775808}', "buffer_steps cannot be 9223372036854775808"),
         ('{"data_parallel_rank": -1}', "data_parallel_rank cannot be -1"),
+        (
+            '{"enable_kv_cache_events": true, "endpoint": "tcp://*:65535", "data_parallel_rank": 1}',
+            r"tcp://\*:65535 has the port 65536 for engine 1, above 65535",
+        ),
         (
             '{"enable_kv_cache_events": true, "endpoint": "tcp://*:*", "data_parallel_rank": 1}',
             r"tcp://\*:\* has no port, which must be unique for each replica",

@@ -38,6 +38,9 @@ REPLAY_PAUSE_MS = 20
 """Milliseconds between two checks whether a client has read."""
 REPLAY_TIMEOUT_S = 30.0
 """Seconds without reading anything after which a client's replay ends."""
+MOST = 2**31 - 1
+"""The largest number that a setting may have, which is ZeroMQ's."""
+MOST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +69,17 @@ class KvEventsConfig:
     def address(self, endpoint: str) -> str:
         """Returns the address of this engine, given that of the first one. Raises StartError."""
         rank = self.data_parallel_rank
-        if not rank or not endpoint:
-            return endpoint
         if not endpoint.startswith("tcp://"):
-            return f"{endpoint}_dp{rank}"
+            return f"{endpoint}_dp{rank}" if rank and endpoint else endpoint
         host, _, port = endpoint.rpartition(":")
         if not port.isdecimal():
+            if not rank:
+                return endpoint
             raise StartError(f"--{OPTION}: {endpoint} has no port, which must be unique for each replica")
-        return f"{host}:{int(port) + rank if int(port) else 0}"
+        own = int(port) + rank if int(port) else 0
+        if own > MOST_PORT:  # ZeroMQ would use the number's last 16 bits
+            raise StartError(f"--{OPTION}: {endpoint} has the port {own} for engine {rank}, above {MOST_PORT}")
+        return f"{host}:{own}"
 
 
 def read_config(text: str) -> KvEventsConfig:
@@ -83,7 +89,8 @@ def read_config(text: str) -> KvEventsConfig:
     for name, value in given.items():
         if name not in kinds:
             raise StartError(f"--{OPTION}: {name} is unknown; the settings are {', '.join(kinds)}")
-        if type(value) is not kinds[name] or (type(value) is int and value < (name != RANK)):
+        wrong_number = type(value) is int and not (name != RANK) <= value <= MOST
+        if type(value) is not kinds[name] or wrong_number or (isinstance(value, str) and not value.isprintable()):
             raise StartError(f"--{OPTION}: {name} cannot be {value!r}")
     config = KvEventsConfig(**given)
     if config.publisher not in ("", "null", "zmq"):
