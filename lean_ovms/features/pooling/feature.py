@@ -208,7 +208,13 @@ FEATURE = Feature(
             name="embeddings",
             recognizes=_embeds,
             exported_as="feature-extraction",
-            bodies=(*SCORING, (("texts",), "/v2/embed"), (("task",), "/pooling"), ((), "/v1/embeddings")),
+            bodies=(
+                *SCORING,
+                (("texts",), "/v2/embed"),
+                (("task",), "/pooling"),
+                ((), "/v1/embeddings"),
+                ((), "/pooling"),
+            ),
         ),
     ),
     metrics=(

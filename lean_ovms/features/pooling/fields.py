@@ -138,8 +138,12 @@ def activation(values: Values) -> bool | None:
 
 
 def tei_truncation(values: Values) -> Json:
-    """Translates text-embeddings-inference's truncate and truncation_direction to vLLM's fields."""
+    """Translates text-embeddings-inference's truncate and truncation_direction to vLLM's fields.
+
+    truncate adds nothing to a number of tokens in truncate_prompt_tokens.
+    """
+    own = values.get("truncate_prompt_tokens") is not None
     return {
-        **({"truncate_prompt_tokens": -1} if values["truncate"] else {}),
+        **({"truncate_prompt_tokens": -1} if values["truncate"] and not own else {}),
         **({"truncation_side": values["truncation_direction"]} if values["truncation_direction"] else {}),
     }

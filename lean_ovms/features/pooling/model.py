@@ -11,7 +11,7 @@ from typing import Any
 from ...config import Config
 from ...engine.client.interface import ModelEngine
 from ...engine.protocol import FrameError, changed_fields
-from ...errors import BadRequest, too_many_characters, too_slow
+from ...errors import BadRequest, errors_of, too_many_characters, too_slow
 from ...models.model import Model, UsageRecorder
 from ...models.text_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
@@ -24,6 +24,7 @@ from .types import (
     CLASSIFY,
     EMBED,
     IMAGES_ALONE,
+    IN_PROMPT,
     SCORE,
     SPARSE,
     TOKEN_CLASSIFY,
@@ -202,7 +203,8 @@ class PoolingModel(TokenModel):
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """Computes the inputs, and returns their results in the same order. Inputs are all single or all pairs.
 
-        If the calling asyncio task is cancelled, so is the request in the engine. Raises RequestError.
+        If the calling asyncio task is cancelled, so is the request in the engine. Raises RequestError; `param` is the
+        index of the input at fault in brackets, such as "[3]", if it is one of several.
         """
         with await self.hold() as model:
             model._check_characters(inputs, params)
@@ -228,11 +230,16 @@ class PoolingModel(TokenModel):
         limit = window * longest
         if params.truncate is not None:
             limit = max(MIN_ENCODE_LIMIT, limit)
+        repeated = len(params.instruction) if self.own_pooling.pair == IN_PROMPT else 0  # the prompt of a pair has it
+        if repeated > limit:
+            with errors_of("instruction"):
+                raise too_many_characters(repeated, window)
         total = 0
-        for one in inputs:
-            count = sum(map(_num_chars, one)) if isinstance(one, tuple) else _num_chars(one)
+        for at, one in enumerate(inputs):
+            count = sum(map(_num_chars, one)) + repeated if isinstance(one, tuple) else _num_chars(one)
             if count > limit:
-                raise too_many_characters(count, window)
+                with errors_of(f"[{at}]"):
+                    raise too_many_characters(count, window)
             total += count
         self.check_total(total)
 

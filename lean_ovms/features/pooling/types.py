@@ -28,6 +28,8 @@ AND = "+"
 """Joins the pooling modes of a model whose vectors are concatenations of several pooled ones, as in CLS+MEAN."""
 ASSUMED_PROMPT = "Qwen3-Reranker's prompt, which is not that of this model unless it was trained with it"
 """Describes the prompt of a language model that reranks and whose own prompt is not known."""
+MOST_NUMBERS = 1 << 25
+"""The most numbers in all results of one request: 128 MiB, or 400 MB as JSON."""
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
 
@@ -49,6 +51,9 @@ class TextWithImages:
 
 PoolingInput = TextOrTokens | Pair | TextWithImages
 """One input of a request. A text of a model of kind "score" is a whole prompt."""
+IN_TEMPLATE, IN_PROMPT = "tokens", "prompt"
+"""Values of PoolingInfo.pair: the tokenizer's template joins a query and a document, or a text prompt such as
+Qwen3-Reranker's does."""
 IMAGES_ALONE, IMAGES_IN_TEXT = "alone", "in_text"
 """Values of PoolingInfo.images: an input is a text or an image, as CLIP's; or a text with images."""
 
@@ -87,6 +92,8 @@ class PoolingInfo:
     """The only numbers of dimensions that requests may set; [] for any."""
     prompts: dict[str, str] = field(default_factory=dict)
     """The texts that can be put before an input by name, from sentence-transformers' files or task_instructions."""
+    has_token_vectors: bool = True
+    """Whether a model for embeddings also computes a vector for each token."""
     pools_prompts: bool = True
     """Whether the tokens of a prompt count in the pooled vector like those of the text."""
     lower_case: bool = False
@@ -98,8 +105,7 @@ class PoolingInfo:
     prompt_assumed: bool = False
     """Whether nothing decided the text prompt of pairs, so that it is only assumed."""
     pair: str = ""
-    """How a pair becomes one input: "tokens" (by the tokenizer's template), "prompt" (by a text prompt, such as
-    Qwen3-Reranker's), or "" if the model takes no pairs."""
+    """How a pair becomes one input: IN_TEMPLATE, IN_PROMPT, or "" if the model takes no pairs."""
     images: str = ""
     """IMAGES_ALONE, IMAGES_IN_TEXT, or "" if the model reads text only."""
 

@@ -9,6 +9,11 @@ import numpy as np
 import orjson
 
 LITTLE = np.dtype("<f4")
+NUMPY = orjson.OPT_SERIALIZE_NUMPY
+AT_ONCE = 1 << 13
+"""Numbers that are written as JSON in one call, 1 ms, for which it holds the interpreter's lock."""
+ROWS = 1024
+"""Tokens of a query that are multiplied with all those of a document in one call of numpy."""
 PAIRS = 256
 """Pairs of vectors in one call of numpy."""
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -20,17 +25,23 @@ def array(data: bytes, shape: tuple[int, ...]) -> Array:
 
 
 def json(data: bytes, shape: tuple[int, ...]) -> bytes:
-    """Returns vectors as nested JSON lists; each number is the shortest decimal of its float32."""
-    return orjson.dumps(array(data, shape), option=orjson.OPT_SERIALIZE_NUMPY)
+    """Returns a vector, or a matrix, as a JSON list; each number is the shortest decimal of its float32."""
+    rows = array(data, shape)
+    at_once = max(1, AT_ONCE * len(rows) // max(1, rows.size))
+    pieces = (orjson.dumps(rows[at : at + at_once], option=NUMPY)[1:-1] for at in range(0, len(rows), at_once))
+    return b"[%b]" % b",".join(pieces)
 
 
 def sparse_json(data: bytes) -> bytes:
     """Returns a vector as a JSON list of its positive numbers, each an object with its index and its value."""
     values = np.frombuffer(data, LITTLE)
     [places] = np.nonzero(values > 0)
-    numbers = orjson.dumps(values[places], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",") if len(places) else []
-    pairs = zip(places.tolist(), numbers, strict=True)
-    return b"[%b]" % b",".join([b'{"index":%d,"value":%b}' % pair for pair in pairs])
+    pairs: list[bytes] = []
+    for start in range(0, len(places), AT_ONCE):
+        some = places[start : start + AT_ONCE]
+        numbers = orjson.dumps(values[some], option=NUMPY)[1:-1].split(b",")
+        pairs += [b'{"index":%d,"value":%b}' % pair for pair in zip(some.tolist(), numbers, strict=True)]
+    return b"[%b]" % b",".join(pairs)
 
 
 def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
@@ -86,15 +97,16 @@ def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
 def by_type(data: bytes, name: str) -> bytes:
     """Returns one vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
 
-    The vector has length 1. int8: each value times 127, rounded; uint8: the int8 value plus 128. ubinary: one bit per
-    value, set if it is not negative, most significant bit first; binary: the bytes of ubinary minus 128.
+    int8: each value of the vector, scaled to length 1, times 127, rounded; uint8: the int8 value plus 128. ubinary: one
+    bit per value, set if it is not negative, most significant bit first; binary: the bytes of ubinary minus 128.
     """
     values = np.frombuffer(data, LITTLE)
     if name in ("binary", "ubinary"):
         bits = np.packbits(values >= 0)
         numbers = bits if name == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
     else:
-        whole = np.clip(np.rint(values * 127), -127, 127).astype(np.int16)
+        length = max(float(np.linalg.norm(values.astype(np.float64))), 1e-12)
+        whole = np.clip(np.rint(values * (127 / length)), -127, 127).astype(np.int16)
         numbers = whole.astype(np.int8) if name == "int8" else (whole + 128).astype(np.uint8)
     return orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -126,10 +138,9 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
     """
     found = []
     for query, document in pairs:
-        products = (
-            np.frombuffer(query, LITTLE).reshape(-1, width) @ np.frombuffer(document, LITTLE).reshape(-1, width).T
-        )
-        found.append(float(products.max(axis=1).sum()))
+        rows, others = array(query, (-1, width)), array(document, (-1, width)).T
+        largest = [(rows[at : at + ROWS] @ others).max(axis=1).sum() for at in range(0, len(rows), ROWS)]
+        found.append(float(sum(largest)))
     return found
 
 

@@ -38,10 +38,14 @@ FIELDS = (
     "Amazon SageMaker's path: forwards the body to the endpoint that it fits", body=FIELDS, answer="object or array"
 )
 async def handle(request: Request, services: Services) -> Response:
+    adapter = request.headers.get(ADAPTER, "")
     if request.headers.get("content-type", "").strip().lower().startswith(FORM):
+        if adapter:
+            raise BadRequest(
+                "the header for the model cannot be used with a form, whose field model names it", param="model"
+            )
         return await services.forward(request, TRANSCRIPTIONS)
     limit = services.config.max_body_values if request.size >= INLINE_BYTES else 0
-    adapter = request.headers.get(ADAPTER, "")
 
     def choose() -> str:
         body = json_body(request, limit)
@@ -70,8 +74,9 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
     composition = services.config.composition
     if model is None or isinstance(model, TextModel):
         bodies: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
-    else:
-        bodies = composition.task(model.config.task).bodies
+    else:  # a model does not serve every endpoint of its task for all other bodies, such as one with vectors of tokens
+        rows_of_task = composition.task(model.config.task).bodies
+        bodies = tuple((members, path) for members, path in rows_of_task if members or path in model.endpoints)
     rows = [(members, path) for members, path in bodies if path in router.paths(composition)]
     for members, path in rows:
         if all(body.get(member) is not None for member in members):

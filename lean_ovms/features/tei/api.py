@@ -40,7 +40,7 @@ async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, partial(_read, fields=FIELDS))
     info = call.info((EMBED,))
     params = call.params(info, dimensions=dimensions(call.values["dimensions"], call, info))
-    outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
+    outputs = await call.encode(await items_of(call, inputs, info), params, inputs.param)
     return await call.render(outputs, lambda: bare_list(map(FLOATS.json, outputs), call.headers))
 
 
@@ -55,7 +55,7 @@ async def handle_all(request: Request, services: Services) -> Response:
     info = call.info((EMBED, TOKEN_EMBED))
     raw = info.kind == EMBED and shared.activation(call.values) is None  # as there, unless the request says otherwise
     params = call.params(info, output=PER_TOKEN, **({"normalize": False} if raw else {}))
-    outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
+    outputs = await call.encode(await items_of(call, inputs, info), params, inputs.param)
     return await call.render(outputs, lambda: bare_list(map(FLOATS_OF_TOKENS.json, outputs), call.headers))
 
 
@@ -65,7 +65,7 @@ async def handle_all(request: Request, services: Services) -> Response:
 async def handle_sparse(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, partial(_read, fields=FIELDS_OF_ALL))
     info = call.info((SPARSE,))
-    outputs = await call.encode(await items_of(call, inputs, info), call.params(info), "inputs")
+    outputs = await call.encode(await items_of(call, inputs, info), call.params(info), inputs.param)
 
     def work() -> Response:
         from ..pooling import vectors
@@ -79,4 +79,4 @@ def _read(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingR
     call = parse(body, services, fields=fields)
     call = call.with_values(shared.tei_truncation(call.values))
     most = services.config.of(PoolingOptions).max_pooling_inputs
-    return call, Inputs(read_inputs(call.values["inputs"], most, "inputs"))
+    return call, Inputs(items=read_inputs(call.values["inputs"], most, "inputs"), param="inputs")

@@ -48,9 +48,15 @@ PREDICT = FieldSet((
 async def handle_similarity(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, _read_similarity)
     info = call.info((EMBED,))
-    params = call.params(info, normalize=True)
-    outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
-    return await call.render(outputs, lambda: json_bytes(orjson.dumps(_cosines(outputs)), call.headers))
+    outputs = await call.encode(await items_of(call, inputs, info), call.params(info), inputs.param)
+
+    def work() -> Response:
+        from ..pooling import vectors
+
+        source, *others = [output.data for output in outputs]
+        return json_bytes(orjson.dumps([shortest(one) for one in vectors.cosines([source], others)]), call.headers)
+
+    return await call.render(outputs, work)
 
 
 def _read_similarity(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
@@ -67,12 +73,8 @@ def _read_similarity(body: Json, services: Services) -> tuple[PoolingRequest, In
     with errors_of("parameters", member=True):
         parameters = read(PARAMETERS, call.values["parameters"] or {})
     named = {"prompt_name": parameters["prompt_name"]} if parameters["prompt_name"] else {}
-    return call.with_values(shared.tei_truncation(parameters) | named), Inputs([source, *sentences])
-
-
-def _cosines(outputs: list[PooledOutput]) -> list[float]:
-    source, *others = [output.values for output in outputs]
-    return [shortest(sum(a * b for a, b in zip(source, other, strict=True))) for other in others]
+    inputs = Inputs(items=[source, *sentences], param="inputs")
+    return call.with_values(shared.tei_truncation(parameters) | named), inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ async def handle_predict(request: Request, services: Services) -> Response:
     predict = await services.parse_body(request, _read_predict)
     call = predict.call
     singles = [one[0] for one in predict.inputs if len(one) == 1]
-    info, outputs = await classified(call, Inputs([*singles]))
+    info, outputs = await classified(call, Inputs(items=singles, param="inputs"))
     pairs: list[PoolingInput] = [(one[0], one[1]) for one in predict.inputs if len(one) > 1]
     if pairs and not info.pair:
         raise BadRequest("this model reads single texts, not pairs", param="inputs")

@@ -133,7 +133,7 @@ WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"texts": ["a"], "inputs": [{"content": "b"}]}, "texts"),
     ({"images": ["data:"]}, "images[0]"),
     ({"texts": "a"}, "texts"),
-    ({"texts": ["a", 5]}, "texts"),
+    ({"texts": ["a", 5]}, "texts[1]"),
     ({"texts": ["a"] * 5}, "texts"),
     ({"inputs": [5]}, "inputs[0]"),
     ({"inputs": [{"content": []}]}, "inputs[0]"),
@@ -143,6 +143,30 @@ WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"texts": ["a"], "truncate": "MIDDLE"}, "truncate"),
     ({"texts": ["a"], "max_tokens": 0}, "max_tokens"),
 ]
+
+
+async def test_the_field_with_an_input_that_is_too_long_is_named(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(max_model_len=16)
+    long = {"content": "x" * 20}
+    assert (await refused(app, PATH, inputs=[{"content": "a"}, long], truncate="NONE"))[1] == "inputs[1]"
+    assert (await refused(app, PATH, inputs=[long], truncate="NONE"))[1] == "inputs"
+    message, param = await refused(app, PATH, inputs=[{"content": "abcdef"}], truncate="NONE", max_tokens=4)
+    assert (message, param) == ("inputs[0] has 8 tokens, more than max_tokens 4", "inputs[0]")
+
+
+async def test_a_prompt_is_left_out_of_the_vector_if_the_model_does(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    engine.describe(pools_prompts=False)
+    await ask(app, PATH, texts=["a"], input_type="query")
+    assert engine.asked[-1][1].unpooled == "query: "
+
+
+async def test_whole_numbers_are_of_vectors_of_length_1(make_pooling: MakePooling) -> None:
+    found = []
+    for normalize in ("true", "false"):
+        app, _ = await make_pooling(normalize=normalize)
+        found.append((await ask(app, PATH, texts=["ab"], embedding_types=["int8", "uint8"]))["embeddings"])
+    assert found[0] == found[1]
 
 
 async def test_wrong_fields_are_named(make_pooling: MakePooling) -> None:

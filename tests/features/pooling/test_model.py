@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from lean_ovms.errors import BadRequest, RequestTimeout
 from lean_ovms.features.metrics.counts import PrometheusMetrics
 from lean_ovms.features.pooling.model import PooledOutputs, PoolingModel, pool_record
 from lean_ovms.features.pooling.records import PooledPart
-from lean_ovms.features.pooling.types import PooledOutput, PoolingParams
+from lean_ovms.features.pooling.types import IN_PROMPT, PooledOutput, PoolingParams
 from lean_ovms.models.model import make_model
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.waiting import cancel
@@ -70,6 +71,17 @@ async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(model: Poo
     text = "x" * 500 * model.engine.vocabulary.longest
     with pytest.raises(BadRequest, match="characters, too many for 300000 tokens"):
         await model.pool([text] * (model.options.max_pooling_tokens // 500 + 1), PARAMS)
+
+
+async def test_an_instruction_counts_once_for_each_pair(model: PoolingModel) -> None:
+    """A generating reranker reads it in the prompt of each pair, so a long one takes the memory of as many."""
+    pairs = [("a", "b")] * 3000
+    model._own_pooling = model.info, replace(model.own_pooling, pair=IN_PROMPT)
+    try:
+        with pytest.raises(BadRequest, match="characters, too many for 300000 tokens"):
+            await model.pool(pairs, PoolingParams(instruction="x" * 101 * model.engine.vocabulary.longest))
+    finally:
+        model._own_pooling = None
 
 
 async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pytest.MonkeyPatch) -> None:

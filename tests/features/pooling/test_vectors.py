@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import numpy as np
+import orjson
 import pytest
 
 from lean_ovms.features.pooling import vectors
+from lean_ovms.features.pooling.api.encoding import AT_ONCE, Encoding, _metadata
+from lean_ovms.features.pooling.types import PooledOutput
 
 SOME = np.array([0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 1e-8, 1e-3, 3.14159, 448.0, 0.5, 65504.0], "<f4")
 
@@ -69,3 +74,39 @@ def test_sparse_vectors_have_the_positive_numbers_only() -> None:
     values = np.array([0, 0.1, -1, 2.5, 0], "<f4").tobytes()
     assert vectors.sparse_json(values) == b'[{"index":1,"value":0.1},{"index":3,"value":2.5}]'
     assert vectors.sparse_json(np.zeros(3, "<f4").tobytes()) == b"[]"
+
+
+@pytest.mark.parametrize("shape", [(1,), (8191,), (8193,), (20_000,), (0, 16), (3, 5000), (5000, 3), (2, 20_000)])
+def test_long_results_are_written_in_pieces(shape: tuple[int, ...]) -> None:
+    rows = np.random.default_rng(1).normal(size=shape).astype("<f4")
+    data = rows.tobytes()
+    assert vectors.json(data, shape) == orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
+    if len(shape) == 1:
+        positive = [{"index": at, "value": float(str(value))} for at, value in enumerate(rows) if value > 0]
+        assert orjson.loads(vectors.sparse_json(data)) == positive
+
+
+@pytest.mark.parametrize("numbers", [1, AT_ONCE // 4, AT_ONCE // 4 + 1, AT_ONCE])
+def test_long_base64_is_written_in_pieces(numbers: int) -> None:
+    data = np.arange(numbers, dtype="<f4").tobytes()
+    written = Encoding("base64", "float32", "little").json(PooledOutput(data, 1, numbers, 1))
+    assert written == b'"%b"' % b64encode(data)
+
+
+def test_the_score_of_late_interaction_does_not_depend_on_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [np.random.default_rng(seed).normal(size=(10, 4)).astype("<f4") for seed in range(2)]
+    expected = (rows[0] @ rows[1].T).max(axis=1).sum()
+    for at_once in (1, 3, 10):
+        monkeypatch.setattr(vectors, "ROWS", at_once)
+        [found] = vectors.max_sims([(rows[0].tobytes(), rows[1].tobytes())], 4)
+        assert found == pytest.approx(float(expected))
+
+
+def test_the_header_of_bytes_is_json_for_any_name_of_a_model() -> None:
+    envelope = {"id": "embd-1", "created": 1, "model": "größe \N{SNOWMAN} \N{GRINNING FACE}"}
+    outputs = [PooledOutput(bytes(8), 1, 2, 3)]
+    text = _metadata(Encoding("bytes", "float32", "little"), outputs, [bytes(8)], envelope, {"prompt_tokens": 3})
+    assert text.isascii()
+    found = orjson.loads(text)
+    assert found["model"] == envelope["model"]
+    assert [(one["start"], one["end"], one["shape"]) for one in found["data"]] == [(0, 8, [2])]

@@ -59,6 +59,15 @@ async def test_errors_are_those_of_the_endpoint(make_app: MakeApp) -> None:
     form.body = b"--x--"
     response = await app.handle(form)  # a form is for transcriptions
     assert (response.status, (await whole(response))["error"]["code"]) == (404, "wrong_task")
+    form.headers["x-amzn-sagemaker-adapter-identifier"] = "m"
+    response = await app.handle(form)
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "model")
+
+
+async def test_a_model_with_vectors_of_tokens(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(pooling="ALL")
+    body = await whole(await post(app, "/invocations", {"input": "a"}))
+    assert [len(entry["data"]) for entry in body["data"]] == [3]
 
 
 @pytest.mark.parametrize(

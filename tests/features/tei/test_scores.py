@@ -18,7 +18,7 @@ async def test_similarities_are_cosines(make_pooling: MakePooling) -> None:
     found = await ask(app, "/similarity", inputs=inputs, parameters=parameters)
     texts, params = engine.asked[-1]
     assert texts == ["query: a", "query: a", "query: bc", "query: xyz"]
-    assert (params.normalize, params.truncate, params.truncation_side) == (True, -1, "left")
+    assert (params.truncate, params.truncation_side) == (-1, "left")
     same = await ask(app, "/embed", inputs=["a", "bc", "xyz"], prompt_name="query", normalize=True)
     vectors = np.array(same)
     assert found == pytest.approx((vectors @ vectors[0]).tolist(), rel=1e-5)

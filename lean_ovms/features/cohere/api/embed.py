@@ -20,12 +20,11 @@ from ....api.services import Services
 from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Request, Response
-from ...chat.request import read_messages
 from ...pooling import fields as shared
 from ...pooling.api.encoding import Encoding
 from ...pooling.api.inputs import check_count, content_text
 from ...pooling.api.pair_fields import TEXT_OF_PAIR
-from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
+from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse, read_conversation
 from ...pooling.feature import PoolingOptions
 from ...pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 
@@ -86,8 +85,8 @@ async def handle(request: Request, services: Services) -> Response:
     params = _params(call, info, embed.inputs)
     _check_bits(embed.types, params.dimensions or info.dimensions)
     items = await items_of(call, embed.inputs, info)
-    outputs = await call.encode(items, params, "texts")
-    _check_tokens(call.values, outputs)
+    outputs = await call.encode(items, params, embed.inputs.param)
+    _check_tokens(call.values, outputs, embed.inputs.param)
     images = [isinstance(item, TextWithImages) for item in items]
     return await call.render(outputs, lambda: full(embed, outputs, images))
 
@@ -118,15 +117,18 @@ def _inputs(values: Values, name: str, composition: Composition) -> Inputs:
     if name != "inputs":
         for index, text in enumerate(given):
             if not isinstance(text, str):
-                raise BadRequest(f"{name}[{index}] is not a string", param=name)
+                raise BadRequest(f"{name}[{index}] is not a string", param=f"{name}[{index}]")
         if name == "texts":
-            return Inputs(given)
+            return Inputs(items=given, param=name)
         given = [{"content": [{"type": "image_url", "image_url": {"url": url}}]} for url in given]
         place = "images[{}]"
     if not any(map(_has_image, given)):
-        return Inputs([content_text(item, f"inputs[{i}]") for i, item in enumerate(given)])
-    prompts = [_conversation(item, f"inputs[{i}]", composition) for i, item in enumerate(given)]
-    return Inputs([], prompts, places=[place.format(i) for i in range(len(given))])
+        return Inputs(items=[content_text(item, f"inputs[{i}]") for i, item in enumerate(given)], param=name)
+    return Inputs(
+        param=name,
+        prompts=[_conversation(item, f"{name}[{i}]", composition) for i, item in enumerate(given)],
+        places=[place.format(i) for i in range(len(given))],
+    )
 
 
 def _has_image(item: Any) -> bool:
@@ -139,36 +141,35 @@ def _has_image(item: Any) -> bool:
 def _conversation(item: Any, param: str, composition: Composition) -> ChatPrompt:
     """Converts an input with texts and images to a conversation of one message. Raises BadRequest."""
     content = item.get("content") if isinstance(item, dict) else item
-    try:
-        return ChatPrompt(
-            read_messages([{"role": "user", "content": content}], composition), add_generation_prompt=False
-        )
-    except BadRequest as error:
-        error.param = (error.param or "").replace("messages[0]", param)
-        raise
+    messages = read_conversation([{"role": "user", "content": content}], composition, param, "messages[0]")
+    return ChatPrompt(messages, add_generation_prompt=False)
 
 
 def _params(call: PoolingRequest, info: PoolingInfo, inputs: Inputs) -> PoolingParams:
     """Returns the parameters for the engine, which truncates texts to max_tokens unless truncate is NONE."""
     values = call.values
     limit, side = values["max_tokens"], values["truncate"]
-    truncate = None if side == "NONE" else min(limit or info.window, info.window)
     kept = dimensions(values["output_dimension"], call, info, "output_dimension")
-    return PoolingParams(
+    same: Json = {
+        "truncate_prompt_tokens": None,
+        "truncation_side": "left" if side == "START" else "right",
+        "use_activation": None,
+    }
+    return call.with_values(same).params(
+        info,
         dimensions=kept,
-        truncate=truncate,
-        truncation_side="left" if side == "START" else "right",
+        truncate=None if side == "NONE" else min(limit or info.window, info.window),
         add_special_tokens=inputs.adds_special(info),
-        priority=values["priority"],
     )
 
 
-def _check_tokens(values: Values, outputs: list[PooledOutput]) -> None:
-    """Raises BadRequest if truncate is NONE and a text has more than max_tokens."""
+def _check_tokens(values: Values, outputs: list[PooledOutput], name: str) -> None:
+    """Raises BadRequest if truncate is NONE and an input, in the field of this name, has more than max_tokens."""
     limit = values["max_tokens"]
     for index, output in enumerate(outputs if limit and values["truncate"] == "NONE" else ()):
         if output.tokens > limit:
-            raise BadRequest(f"texts[{index}] has {output.tokens} tokens, more than max_tokens {limit}", param="texts")
+            text = f"{name}[{index}] has {output.tokens} tokens, more than max_tokens {limit}"
+            raise BadRequest(text, param=f"{name}[{index}]")
 
 
 def _check_bits(types: Sequence[str], size: int) -> None:

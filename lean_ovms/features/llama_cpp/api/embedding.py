@@ -41,21 +41,21 @@ GIVEN = any_of(all_of("content"), all_of("input"))
 
 @RouteDoc("A vector for each text, in llama.cpp's form", body=FIELDS, answer="array", rules=GIVEN)
 async def handle(request: Request, services: Services) -> Response:
-    call, contents = await services.parse_body(request, _read)
+    call, contents, param = await services.parse_body(request, _read)
     info = call.info((EMBED,))
     items: list[str | list[int]] = []
     for pieces in contents:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.encode))
-    outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
+    outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info, param)
     results = (b'{"index":%d,"embedding":[%b]}' % (i, FLOATS.json(output)) for i, output in enumerate(outputs))
     return await call.render(outputs, lambda: bare_list(results, call.headers))
 
 
-def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]:
-    """Reads a body, and returns the request and its contents, each of which becomes one vector."""
+def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces], str]:
+    """Reads a body; returns the request, its contents, each of which becomes one vector, and the field with them."""
     call = parse(body, services, fields=FIELDS)
     values = call.values
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return call, read_several(values[name], services.config.of(PoolingOptions).max_pooling_inputs, name)
+    return call, read_several(values[name], services.config.of(PoolingOptions).max_pooling_inputs, name), name

@@ -53,6 +53,8 @@ class OllamaVectors:
     """The request to the model."""
     texts: list[str]
     """The texts, each of which gives one vector."""
+    param: str
+    """The field that has the texts, for errors."""
 
 
 @RouteDoc("Vectors, in Ollama's form", body=EMBED_FIELDS)
@@ -94,7 +96,7 @@ async def _encoded(body: OllamaVectors, began: float) -> tuple[list[PooledOutput
             return [], loaded_s
         size = dimensions(call.values["dimensions"], call, info)
         params = call.params(info, dimensions=size, add_special_tokens=True)
-        return await encode_in_pieces(call, list(body.texts), params, info), loaded_s
+        return await encode_in_pieces(call, body.texts, params, info, body.param), loaded_s
 
 
 def _read_several(body: Json, services: Services) -> OllamaVectors:
@@ -135,4 +137,4 @@ def _request(
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}
     call = parse(given, services, fields=AS_EMBEDDINGS)
     call = replace(call, warnings=call.warnings + common_fields.warnings(fields, body))
-    return OllamaVectors(values["model"] or name, call, texts)
+    return OllamaVectors(values["model"] or name, call, texts, "input" if "input" in values else "prompt")

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 from ....errors import BadRequest
 from ..types import PooledOutput, PoolingInfo, PoolingInput, PoolingParams
@@ -141,38 +144,56 @@ def _pieces(tokens: Tokens, size: int, most: int = 0) -> list[Tokens]:
 
 
 async def encode_in_pieces(
-    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
+    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo, param: str
 ) -> list[PooledOutput]:
-    """Returns one result for each input. With --embed_long_inputs mean, long inputs are computed in pieces."""
+    """Returns one result for each input. With --embed_long_inputs mean, long inputs are computed in pieces.
+
+    Args:
+        call: The request.
+        inputs: The inputs.
+        params: How the inputs are encoded.
+        info: The description of the model.
+        param: The field that has the inputs, for errors.
+
+    Raises:
+        RequestError: The model refuses an input, or fails.
+    """
     if params.truncate is not None or call.model.options.embed_long_inputs != "mean":
-        return await call.encode(inputs, params)
-    long = await _long(call, inputs, params, info)
+        return await call.encode(inputs, params, param)
+    long = await _long(call, inputs, params, info, param)
     if not long:
-        return await call.encode(inputs, params)
+        return await call.encode(inputs, params, param)
     parts: list[PoolingInput] = []
-    counts = []
+    numbers: list[int] = []
     for number, one in enumerate(inputs):
         pieces = long.get(number, [one])
         parts += pieces
-        counts.append(len(pieces))
-    outputs = iter(await call.encode(parts, params))
+        numbers += [number] * len(pieces)
+    outputs = await call.encode(parts, params, param, numbers)
     await call.load_numpy()
     normalize = info.normalize if params.normalize is None else params.normalize
-    return [_joined([next(outputs) for _ in range(count)], normalize=normalize) for count in counts]
+    work = partial(_joined, outputs, numbers, normalize=normalize)
+    return await call.services.offload.run(sum(len(output.data) for output in outputs), work)
 
 
-def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
+def _joined(outputs: list[PooledOutput], numbers: list[int], *, normalize: bool) -> list[PooledOutput]:
+    """Returns the result of each input, given those of its pieces and for each piece the number of its input."""
     from .. import vectors
 
-    if len(outputs) == 1:
-        return outputs[0]
-    tokens = [output.tokens for output in outputs]
-    data = vectors.mean([output.data for output in outputs], tokens, normalize=normalize)
-    return PooledOutput(data, 1, outputs[0].width, sum(tokens))
+    found = []
+    for _, group in groupby(zip(numbers, outputs, strict=True), key=itemgetter(0)):
+        pieces = [output for _, output in group]
+        if len(pieces) == 1:
+            found += pieces
+            continue
+        tokens = [piece.tokens for piece in pieces]
+        data = vectors.mean([piece.data for piece in pieces], tokens, normalize=normalize)
+        found.append(PooledOutput(data, 1, pieces[0].width, sum(tokens)))
+    return found
 
 
 async def _long(
-    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
+    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo, param: str
 ) -> dict[int, list[PoolingInput]]:
     """Returns the pieces of each input that does not fit the window, by the input's number. Raises RequestError."""
     space = info.window - (info.special_single if params.add_special_tokens else 0)
@@ -181,7 +202,7 @@ async def _long(
         if isinstance(one, list) and len(one) > info.window:
             found[number] = [*_pieces(one, info.window)]
     suspects = {i: one for i, one in enumerate(inputs) if isinstance(one, str) and len(one.encode()) > space}
-    texts = dict(zip(suspects, await tokens_of(call, list(suspects.values()), "input"), strict=True))
+    texts = dict(zip(suspects, await tokens_of(call, list(suspects.values()), param), strict=True))
     long = {number: tokens for number, tokens in texts.items() if len(tokens) > space}
     before, after = await _around(call) if long and params.add_special_tokens else ([], [])
     for number, tokens in long.items():

@@ -34,11 +34,11 @@ respond = partial(results_response, prefix="embd", kind=b"embedding", member=b"e
 async def embed(call: PoolingRequest, inputs: Inputs) -> list[PooledOutput]:
     """Returns the vector of each input. Raises RequestError."""
     info = call.info((EMBED,))
-    if info.prompts and call.values["prompt_name"] is None and call.values["input_type"] is None:
-        call = call.with_values({"prompt_name": call.values["task"]})
+    if info.prompts:
+        call = call.with_values({"jina_task": call.values["task"]})
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.adds_special(info))
-    return await encode_in_pieces(call, await items_of(call, inputs, info), params, info)
+    return await encode_in_pieces(call, await items_of(call, inputs, info), params, info, inputs.param)
 
 
 def parse_embeddings(body: Json, services: Services) -> tuple[PoolingRequest, Inputs, Encoding]:

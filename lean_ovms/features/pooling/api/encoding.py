@@ -7,6 +7,7 @@ straight from the engine's bytes, without a Python number for each value.
 
 from __future__ import annotations
 
+import json as json_module
 import sys
 from binascii import b2a_base64
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,8 @@ LITTLE = ("little", "native") if sys.byteorder == "little" else ("little",)
 """Names of the byte order in which the engine's numbers are."""
 ENTRY_BYTES = 64
 """Bytes of a score in a response, without its text."""
+AT_ONCE = 3 << 16
+"""Bytes that are written as base64 in one call, for 1 ms of which it holds the interpreter's lock; a multiple of 3."""
 MAX_METADATA = 60_000
 """Bytes of the header of `bytes`: clients take 64 KiB at most, many only 8."""
 
@@ -96,7 +99,9 @@ class Encoding:
     def json(self, output: PooledOutput) -> bytes:
         """Returns the JSON value of one result: nested lists, or a base64 string."""
         if self.format == "base64":
-            return b'"%b"' % b2a_base64(self.packed(output), newline=False)
+            data = memoryview(self.packed(output))
+            pieces = (b2a_base64(data[at : at + AT_ONCE], newline=False) for at in range(0, len(data), AT_ONCE))
+            return b'"%b"' % b"".join(pieces)
         from .. import vectors
 
         return vectors.json(output.data, self.shape(output))
@@ -164,9 +169,8 @@ def _metadata(
             }
         )
         start += len(part)
-    text = orjson.dumps({**envelope, "data": items, "usage": counts}).decode()
-    if not text.isascii():  # the model's name may not be ASCII, and headers are latin-1
-        text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
+    # ASCII with escapes: the model's name may have any characters, and headers are latin-1.
+    text = json_module.dumps({**envelope, "data": items, "usage": counts}, separators=(",", ":"))
     if len(text) > MAX_METADATA:
         text = (
             f"the results of {len(outputs)} inputs do not fit into the metadata header; use encoding_format bytes_only"

@@ -73,7 +73,7 @@ async def compute(call: PoolingRequest, inputs: Inputs) -> tuple[list[PooledOutp
     info = call.info(KINDS)
     per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
-    return await call.encode(await items_of(call, inputs, info), params), per_token
+    return await call.encode(await items_of(call, inputs, info), params, inputs.param), per_token
 
 
 def parse(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
@@ -85,7 +85,7 @@ def parse(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
 
 def _task(task: str | None, info: PoolingInfo) -> str:
     """Returns the requested task, or the model's default one. Raises BadRequest if the model does not support it."""
-    supported = TASKS[info.kind]
+    supported = TASKS[info.kind][: None if info.has_token_vectors else 1]
     if task is None:
         return supported[0]
     if task not in supported:

@@ -29,6 +29,7 @@ from ..types import (
     ASSUMED_PROMPT,
     CLASSIFY,
     IMAGES_ALONE,
+    PER_TOKEN,
     SCORE,
     VECTORS,
     PooledOutput,
@@ -47,13 +48,15 @@ INLINE_RESULT = 1 << 17
 QUERY, DOCUMENT = ("query", "search_query"), ("document", "passage", "corpus", "search_document")
 """The names that models and clients (sentence-transformers, Cohere, Voyage, NVIDIA) have for the two sides of a search.
 The prompt of one goes by any of its names, and there may be none, as in sentence-transformers' encode_document."""
+PROMPT_FIELDS = ("prompt_name", "input_type", "jina_task")
+"""The values that name a prompt; the first one that is set counts. The last is the field `task` of /embeddings."""
 OTHER_INPUT_TYPES = ("classification", "clustering", "image")
 """Cohere's other ones. Its client always sends one, so a model without prompts accepts them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PoolingRequest:
-    """A parsed request to a pooling model: its fields and its model. It is never changed."""
+    """A parsed request to a pooling model: its fields and its model. Only warnings are added to it."""
 
     values: Values
     """The value of every field, by name; those that were not sent have their defaults."""
@@ -97,6 +100,8 @@ class PoolingRequest:
             )
         if truncate == 0:
             raise BadRequest("truncate_prompt_tokens must be -1 or at least 1", param="truncate_prompt_tokens")
+        if more.get("output") == PER_TOKEN and not info.has_token_vectors:
+            raise BadRequest("This model has no vectors of tokens", param="model", code="wrong_task")
         unpooled = "" if info.pools_prompts else prompt_text(values, info)
         if unpooled and values["truncation_side"] == "left":
             text = "this model leaves the prompt's tokens out of its vectors, and cannot truncate texts at the left"
@@ -112,7 +117,7 @@ class PoolingRequest:
         return PoolingParams(**{**given, **more})
 
     async def encode(
-        self, inputs: Sequence[PoolingInput], params: PoolingParams, param: str = "input"
+        self, inputs: Sequence[PoolingInput], params: PoolingParams, param: str, numbers: Sequence[int] = ()
     ) -> list[PooledOutput]:
         """Returns the result of each input, in the order of the inputs.
 
@@ -120,6 +125,7 @@ class PoolingRequest:
             inputs: The inputs.
             params: How the inputs are encoded.
             param: The field that has the inputs, for errors.
+            numbers: The index in that field of each input; () if the field has just these inputs.
 
         Raises:
             RequestError: The model refuses an input, or fails.
@@ -127,6 +133,10 @@ class PoolingRequest:
         try:
             return await self.model.pool(inputs, params)
         except BadRequest as error:
+            if error.param is not None and error.param.startswith("["):
+                at = int(error.param[1:-1])
+                several = len(inputs) > 1 or numbers
+                error.param = f"{param}[{numbers[at] if numbers else at}]" if several else param
             error.param = error.param or param
             raise
 
@@ -173,12 +183,14 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
 # --- inputs that are computed one by one
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Inputs:
     """The inputs of a request: texts and token ids, or conversations. It is never changed."""
 
-    items: list[TextOrTokens]
+    items: Sequence[TextOrTokens] = ()
     """Inputs that are texts or token ids."""
+    param: str = "input"
+    """The field that has the inputs, for errors."""
     prompts: list[ChatPrompt] = field(default_factory=list)
     """Inputs that are conversations, which the model's template renders as texts."""
     special: bool | None = None
@@ -205,26 +217,43 @@ def _inputs(values: Values, services: Services) -> Inputs:
     if value is not None and messages is not None:
         raise BadRequest("input and messages cannot be used together", param="messages")
     if messages is None and not is_conversation(value):
-        items = read_inputs(value, most)
-        return Inputs(items, special=special)
+        return Inputs(items=read_inputs(value, most), special=special)
     name, given = ("input", value) if messages is None else ("messages", messages)
     several = conversations(given) if is_conversation(given) else [given]
     check_count(len(several), most, name)
-    each = [f"{name}[{at}]" for at in range(len(several))] if several is given else [name]
-    return Inputs(
-        [],
-        _conversations(several, values, services.config.composition),
-        special,
-        [PLACE.replace("messages", one) for one in each],
-    )
-
-
-def _conversations(several: list[Any], values: Values, composition: Composition) -> list[ChatPrompt]:
+    paths = [f"{name}[{at}]" for at in range(len(several))] if several is given else [name]
     if values["add_generation_prompt"] and values["continue_final_message"]:
         text = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
         raise BadRequest(text, param="continue_final_message")
-    base = chat_prompt(values, [], [])
-    return [base.with_messages(read_messages(messages, composition)) for messages in several]
+    base, composition = chat_prompt(values, [], []), services.config.composition
+    return Inputs(
+        param=name,
+        prompts=[
+            base.with_messages(read_conversation(one, composition, path))
+            for one, path in zip(several, paths, strict=True)
+        ],
+        special=special,
+        places=[PLACE.replace("messages", path) for path in paths],
+    )
+
+
+def read_conversation(messages: Any, composition: Composition, path: str, within: str = "messages") -> list[Json]:
+    """Reads the messages of a conversation.
+
+    Args:
+        messages: The messages as JSON.
+        composition: The features, which read content other than text.
+        path: The path of the conversation in the body, by which errors name the field.
+        within: The part of a field's name that the path replaces.
+
+    Raises:
+        BadRequest: The messages are not valid.
+    """
+    try:
+        return read_messages(messages, composition)
+    except BadRequest as error:
+        error.param = path + (error.param or "").removeprefix(within)
+        raise
 
 
 async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
@@ -240,7 +269,7 @@ async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     prefix = prompt_text(request.values, info)
     if prefix:
         if any(isinstance(item, list) for item in items):
-            raise BadRequest("a prompt can only be put before texts, not before token ids", param="prompt_name")
+            raise BadRequest("a prompt can only be put before texts, not before token ids", param=inputs.param)
         items = [
             replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
             for item in items
@@ -277,19 +306,20 @@ async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> li
 
 
 def prompt_text(values: Values, info: PoolingInfo) -> str:
-    """Returns the text of the prompt that prompt_name or input_type names; "" without them. Raises BadRequest."""
-    name = "input_type" if values.get("prompt_name") is None else "prompt_name"
-    if values.get(name) is None:
+    """Returns the text of the prompt that a field of PROMPT_FIELDS names; "" without them. Raises BadRequest."""
+    field_name = next((one for one in PROMPT_FIELDS if values.get(one) is not None), "")
+    if not field_name:
         return ""
-    if values[name] in info.prompts:
-        return info.prompts[values[name]]
-    side = next((names for names in (QUERY, DOCUMENT) if name == "input_type" and values[name] in names), ())
-    if side:
-        return next((info.prompts[other] for other in side if other in info.prompts), "")
-    if name == "input_type" and not info.prompts and values[name] in OTHER_INPUT_TYPES:
-        return ""
+    name = values[field_name]
+    if name in info.prompts:
+        return info.prompts[name]
+    if field_name == "input_type":
+        side = next((names for names in (QUERY, DOCUMENT) if name in names), ())
+        if side or (not info.prompts and name in OTHER_INPUT_TYPES):
+            return next((info.prompts[other] for other in side if other in info.prompts), "")
     known = f"Supported values: {', '.join(info.prompts)}" if info.prompts else "This model does not define any."
-    raise BadRequest(f"Unsupported {name} {values[name][:80]!r}. {known}", param=name)
+    shown = field_name.removeprefix("jina_")
+    raise BadRequest(f"Unsupported {shown} {name[:80]!r}. {known}", param=shown)
 
 
 def dimensions(value: int | None, request: PoolingRequest, info: PoolingInfo, name: str = "dimensions") -> int | None:
@@ -314,4 +344,4 @@ async def classified(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo,
     if info.kind == SCORE and info.outputs > 1:  # only the score of the second class is known
         call.info((CLASSIFY,))
     params = call.params(info, add_special_tokens=inputs.adds_special(info))
-    return info, await call.encode(await items_of(call, inputs, info), params)
+    return info, await call.encode(await items_of(call, inputs, info), params, inputs.param)

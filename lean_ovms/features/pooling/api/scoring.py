@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json
+from ..model import FLOAT_BYTES
 from ..types import (
     EMBED,
+    IN_PROMPT,
+    IN_TEMPLATE,
     PER_TOKEN,
     SCORE,
     TOKEN_EMBED,
-    PooledOutput,
     PoolingInfo,
     PoolingInput,
     PoolingParams,
@@ -32,10 +35,9 @@ from .request import INLINE_RESULT, PoolingRequest, rendered
 
 KINDS = (SCORE, EMBED, TOKEN_EMBED)
 """Kinds of models that score."""
-AT_ONCE = 64
-"""Documents whose tokens' vectors are in memory at once: 64 of 512 tokens with 128 numbers take 17 MB."""
-BY_TOKENS = "tokens"
-"""PoolingInfo.pair of a model whose tokenizer joins a query and a document."""
+NUMBERS_AT_ONCE = 1 << 22
+"""The numbers of documents' tokens that are in memory at once: 17 MB, as of 64 documents of 512 tokens of 128 numbers.
+Only a single document may have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Scores:
 async def score(request: ScoreRequest) -> Scores:
     """Computes the score of each document with its query. Raises RequestError."""
     info = request.call.info(KINDS)
+    _warn(request, info)
     if request.cuts and request.max_document >= info.window:
         request = _cut_at_the_window(request)
     for name, limit in (("max_tokens_per_query", request.max_query), ("max_tokens_per_doc", request.max_document)):
@@ -89,6 +92,16 @@ async def score(request: ScoreRequest) -> Scores:
     if info.kind == EMBED:
         return await _by_vectors(request, info)
     return await (_by_tokens(request, info) if info.kind == TOKEN_EMBED else _by_pairs(request, info))
+
+
+def _warn(request: ScoreRequest, info: PoolingInfo) -> None:
+    """Adds warnings for fields of the request that have no effect on a model of this kind."""
+    by_template = info.kind == SCORE and bool(request.call.model.config.chat_template)
+    if request.instruction and not by_template and info.pair != IN_PROMPT:
+        request.call.warnings.append("instruction has no effect on this model")
+    in_pieces = info.pair == IN_TEMPLATE and not by_template
+    if request.call.values.get("max_chunks_per_doc") is not None and not in_pieces:
+        request.call.warnings.append("max_chunks_per_doc has no effect on this model")
 
 
 def _cut_at_the_window(request: ScoreRequest) -> ScoreRequest:
@@ -106,10 +119,18 @@ async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
     from .. import vectors
 
     base = request.call.params(info)
-    (left, left_tokens), (right, right_tokens) = await asyncio.gather(
-        _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param),
-        _vectors(request, request.documents, _cut(base, request.max_document, info), request.document_param),
-    )
+    sides = [
+        asyncio.ensure_future(_vectors(request, texts, _cut(base, most, info), param))
+        for texts, most, param in (
+            (request.queries, request.max_query, request.query_param),
+            (request.documents, request.max_document, request.document_param),
+        )
+    ]
+    try:
+        (left, left_tokens), (right, right_tokens) = await asyncio.gather(*sides)
+    finally:
+        for side in sides:
+            side.cancel()  # if the other one was refused, it would be computed for nobody
     size = sum(map(len, right))
     work = partial(vectors.cosines, left, right)
     values = await request.call.services.offload.run(size, work, inline_below=INLINE_RESULT)
@@ -131,12 +152,26 @@ def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
 
 
 async def _vectors(
-    request: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str
+    request: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str, first: int = 0
 ) -> tuple[list[bytes], int]:
-    """Returns the vectors of each text, and the number of tokens computed."""
-    different = list(dict.fromkeys(texts))
-    outputs = await request.call.encode(different, params, param)
-    found = dict(zip(different, outputs, strict=True))
+    """Returns the vectors of each text, and the number of tokens computed. Equal texts are computed once.
+
+    Args:
+        request: The request.
+        texts: The texts.
+        params: How they are encoded.
+        param: The field that has them, for errors.
+        first: The index of the first of them in that field.
+
+    Raises:
+        RequestError: The model refuses a text, or fails.
+    """
+    numbers: dict[str, int] = {}
+    for number, text in enumerate(texts, first):
+        numbers.setdefault(text, number)
+    of_field = [*numbers.values()] if first or len(texts) > 1 else []
+    outputs = await request.call.encode([*numbers], params, param, of_field)
+    found = dict(zip(numbers, outputs, strict=True))
     return [found[text].data for text in texts], sum(output.tokens for output in outputs)
 
 
@@ -151,42 +186,54 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
     queries, tokens = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
     of_documents = _cut(base, request.max_document, info)
     values: list[float] = []
-    for start in range(0, len(request.documents), AT_ONCE):
-        some = request.documents[start : start + AT_ONCE]
-        documents, added = await _vectors(request, some, of_documents, request.document_param)
+    for some in _groups(request.documents, info):
+        start = len(values)
+        documents, added = await _vectors(request, some, of_documents, request.document_param, start)
         tokens += added
         if tokens > most:
             raise BadRequest(
                 f"the inputs together have more than {most} tokens, this server's limit (--max_pooling_tokens)",
                 param=request.document_param,
             )
-        left = queries * len(documents) if len(queries) == 1 else queries[start:]
-        pairs = list(zip(left, documents, strict=False))
+        left = queries * len(documents) if len(queries) == 1 else queries[start : start + len(documents)]
+        pairs = list(zip(left, documents, strict=True))
         size = sum(map(len, documents))
         values += await request.call.services.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
     return Scores(values, tokens)
+
+
+def _groups(texts: Sequence[str], info: PoolingInfo) -> Iterator[list[str]]:
+    """Yields the texts in order, in groups of about NUMBERS_AT_ONCE numbers; a byte counts as a token."""
+    group: list[str] = []
+    most = left = NUMBERS_AT_ONCE // max(1, info.dimensions)
+    for text in texts:
+        size = min(len(text.encode()) + info.special_single, info.window)
+        if group and size > left:
+            yield group
+            group, left = [], most
+        group.append(text)
+        left -= size
+    yield group
 
 
 # --- pairs
 
 
 async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
-    values = request.call.values
-    raw = request.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
+    fields = request.call.values
+    raw = request.ovms and info.pair == IN_TEMPLATE and fields["use_activation"] is not False
     params = request.call.params(info, instruction=request.instruction, **({"activation": False} if raw else {}))
     pairs, numbers = await _pairs(request, info)
-    outputs = await request.call.encode(pairs, params, request.document_param)
-    scores = [float("-inf")] * len(request.documents)
-    for number, output in zip(numbers, outputs, strict=True):
-        scores[number] = max(scores[number], _value(output, sigmoid=raw))
-    return Scores(scores, sum(output.tokens for output in outputs))
+    several = numbers if len(request.documents) > 1 else []
+    outputs = await request.call.encode(pairs, params, request.document_param, several)
+    best = [float("-inf")] * len(request.documents)
+    values = array("f", b"".join([output.data[-FLOAT_BYTES:] for output in outputs]))  # the last number of each
+    for number, value in zip(numbers, values, strict=True):
+        best[number] = max(best[number], value)
+    return Scores([_sigmoid(one) for one in best] if raw else best, sum([output.tokens for output in outputs]))
 
 
-def _value(output: PooledOutput, *, sigmoid: bool) -> float:
-    """Returns the score of one pair: the last value of its output, or the sigmoid of it, as OVMS has it."""
-    value = output.values[-1]
-    if not sigmoid:
-        return value
+def _sigmoid(value: float) -> float:
     power = math.exp(-abs(value))
     return 1 / (1 + power) if value >= 0 else power / (1 + power)
 
@@ -195,7 +242,7 @@ async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[Pooling
     """Returns the pairs to compute, and each one's document number; a document cut into pieces has several pairs."""
     if request.call.model.config.chat_template:
         return await _rendered(request), list(range(len(request.documents)))
-    if info.pair != BY_TOKENS:
+    if info.pair != IN_TEMPLATE:
         left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
         right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)
         return _joined(left, right)

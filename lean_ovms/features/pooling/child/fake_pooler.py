@@ -16,7 +16,7 @@ from ....config import EngineConfig
 from ....engine.generation import fake_tokenizer as tokenizer
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
-from ..types import CLASSIFY, EMBED, SCORE, SPARSE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
+from ..types import CLASSIFY, EMBED, IN_TEMPLATE, SCORE, SPARSE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from .pooler import Array, Batch, PoolingVision, Prompt, Template
 
 WINDOW = 512
@@ -111,7 +111,7 @@ def _info(config: EngineConfig) -> PoolingInfo:
         prompts={"query": "query: ", "document": ""} if embeds else {},
         special_single=2,
         special_pair=3 if kind in (SCORE, CLASSIFY) else 0,
-        pair="tokens" if kind in (SCORE, CLASSIFY) else "",
+        pair=IN_TEMPLATE if kind in (SCORE, CLASSIFY) else "",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ....engine.generation.image_prompts import checked_image
-from ....errors import BadRequest, too_long
+from ....errors import TOO_LONG, BadRequest, errors_of, too_long
 from ....types import Image
 from ..records import Pool
 from ..types import IMAGES_ALONE, PoolingParams, TextOrTokens, TextWithImages
@@ -90,15 +90,16 @@ class InputBuilder:
             params: How the inputs are encoded.
 
         Raises:
-            BadRequest: An input is empty, too long, has wrong ids, or is of a kind that the model does not take.
+            BadRequest: An input is empty, too long, has wrong ids, or is of a kind that the model does not take. Its
+                `param` is the input's index, such as "[3]", which the front end puts after the name of the field.
         """
         if queries and self._prompt is not None:
             prefix, suffix = self._prompt.prefix, self._prompt.suffix
             return [(self._single(ids, params, prefix, suffix, at), None) for at, ids in enumerate(encoded)]
         rest = iter(encoded)
         if queries:
-            heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
-            bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
+            heads = [next(rest) if isinstance(one, str) else self._ids(one, at) for at, one in enumerate(queries)]
+            bodies = [next(rest) if isinstance(one, str) else self._ids(one, at) for at, one in enumerate(inputs)]
             return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
         around = self._template.single if params.add_special_tokens else ((), ())
         return [(self._one(one, rest, params, around, at), None) for at, one in enumerate(inputs)]
@@ -144,17 +145,17 @@ class InputBuilder:
         if isinstance(one, str):
             return self._single(next(encoded), params, *around, at)
         if isinstance(one, list):
-            return self._single(self._ids(one), params, (), (), at)
+            return self._single(self._ids(one, at), params, (), (), at)
         assert self._vision is not None, "its text was made"
         ids = self._vision.ids(next(encoded), one.images)
         around = ((), ()) if self._info.images == IMAGES_ALONE else around
         return self._single(ids, replace(params, truncate=None), *around, at)
 
-    def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
-        """Returns a client's token ids. Raises BadRequest for invalid ones, which the network would not notice."""
+    def _ids(self, tokens: list[int] | TextWithImages, at: int) -> list[int]:
+        """Returns the token ids of input number `at`. Raises BadRequest for wrong ones, which no network notices."""
         if isinstance(tokens, TextWithImages):
             raise BadRequest("pairs cannot contain images", param=tokens.images[0].param)
-        check_ids(tokens, self._vocab_size)
+        check_ids(tokens, self._vocab_size, f"[{at}]")
         return tokens
 
     def _single(
@@ -198,18 +199,20 @@ class InputBuilder:
         """
         window = self._info.window
         if not size + fixed:
-            raise BadRequest(f"Input {at} has no tokens")
+            raise BadRequest("The input has no tokens", param=f"[{at}]")
         limit = window if params.truncate in (None, -1) else min(params.truncate or 0, window)
         room = limit - fixed
         if size <= room:
             return room
         if params.truncate is None:
-            raise too_long(f"Input length {size + fixed} longer than allowed {window} (input {at})", window)
+            with errors_of(f"[{at}]"):
+                raise too_long(f"Input length {size + fixed} longer than allowed {window}", window)
         if room <= 0:
-            raise too_long(
-                f"Input {at} has {fixed} tokens that cannot be cut, which leaves no room for its text within {limit} "
+            raise BadRequest(
+                f"The input has {fixed} tokens that cannot be cut, which leaves no room for its text within {limit} "
                 "tokens",
-                window,
+                param=f"[{at}]",
+                code=TOO_LONG,
             )
         return room
 

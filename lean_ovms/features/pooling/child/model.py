@@ -26,7 +26,18 @@ from ....repository import model_config, model_file
 from ....types import IMAGE_TAG, Image
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
-from ..types import ASSUMED_PROMPT, CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
+from ..types import (
+    ASSUMED_PROMPT,
+    CLASSIFY,
+    EMBED,
+    IMAGES_ALONE,
+    IN_PROMPT,
+    IN_TEMPLATE,
+    SCORE,
+    TOKEN_CLASSIFY,
+    VECTORS,
+    PoolingInfo,
+)
 from . import dense, rerank_prompts
 from . import files as pooling_files
 from .files import PoolingFiles
@@ -118,7 +129,8 @@ class OpenVinoPooler:
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
             return self._tokenizer.decode(tokens)
         pieces = self.vocabulary.pieces
-        return b"".join(pieces[token] for token in tokens).decode("utf-8", "replace")
+        known = (pieces[token] for token in tokens if token < len(pieces))  # a network may have more than its tokenizer
+        return b"".join(known).decode("utf-8", "replace")
 
     @property
     def slots(self) -> int:
@@ -154,11 +166,11 @@ class OpenVinoPooler:
         single = sum(map(len, self.template.single))
         if self.prompt is not None:
             fixed = len(self.prompt.prefix) + len(self.prompt.suffix)
-            return replace(info, special_single=single, special_pair=fixed, pair="prompt")
+            return replace(info, special_single=single, special_pair=fixed, pair=IN_PROMPT)
         if info.kind not in (SCORE, CLASSIFY):
             return replace(info, special_single=single)
         pair = sum(map(len, self.template.pair or ()))
-        return replace(info, special_single=single, special_pair=pair, pair="tokens")
+        return replace(info, special_single=single, special_pair=pair, pair=IN_TEMPLATE)
 
     def _scored_tokens(self, prompt: RerankPrompt, files: PoolingFiles, shape: Shape) -> list[int]:
         """Returns the ids of the compared tokens, or their indices if the network has only these. Raises StartError."""

@@ -85,6 +85,8 @@ class Shape(NamedTuple):
     """The size of the output's last dimension; 0 if it is dynamic."""
     images: str = ""
     """IMAGES_ALONE, IMAGES_IN_TEXT, or "" if the network reads text only."""
+    has_token_vectors: bool = True
+    """Whether the network has an output with a vector for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
             matryoshka=any_size or files.config.get("is_matryoshka") is True or bool(allowed),
             matryoshka_dimensions=[] if any_size else sorted(allowed),
             prompts=files.prompts,
+            has_token_vectors=shape.has_token_vectors,
             pools_prompts=pools_prompts,
             lower_case=files.lower_case or (alone and files.tokenizer_config.get("do_lower_case") is True),
             images=shape.images,

@@ -134,14 +134,15 @@ class PoolingNetwork:
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs, {', '.join(sorted(inputs))}, are not those of a text model")
-        names = (*HIDDEN, *OUTPUTS) if unpooled else OUTPUTS
-        found = next((name for name in names if name in pooling_graph.names(self.model)), "")
+        outputs = pooling_graph.names(self.model)
+        found = next((name for name in ((*HIDDEN, *OUTPUTS) if unpooled else OUTPUTS) if name in outputs), "")
         if not found:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
         form = self.model.output(found).get_partial_shape()
         width = form[len(form) - 1]
         images = IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
-        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, images)
+        length = width.get_length() if width.is_static else 0
+        return Shape(inputs, found, len(form), length, images, not outputs.isdisjoint(HIDDEN))
 
     def image_shape(self) -> tuple[int, int]:
         """Returns how many layers besides the first get embeddings of images, and the length of an embedding."""
@@ -204,9 +205,7 @@ class PoolingNetwork:
         """Returns the network with one row per token, which the first request for it compiles. Raises RuntimeError."""
         if self._hidden is None:
             model = self._read()
-            found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
-            if not found:
-                raise RuntimeError("the network has no output of one row per token")
+            found = next(name for name in HIDDEN if name in pooling_graph.names(model))  # else no request asks for it
             pooling_graph.only(model, model.output(found))
             self._hidden = InferRequestPool(self._core.compile_model(model, self._device, self._properties), self._most)
         return self._hidden

@@ -20,7 +20,17 @@ from ....engine.task import Task, busy
 from ....errors import BadRequest, EngineFailure, RequestError, for_client, requests_waiting
 from ..feature import PADDED_TOKENS, TOKENS, PoolingOptions
 from ..records import Pool, Pooled, PooledPart
-from ..types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
+from ..types import (
+    CLASSIFY,
+    MOST_NUMBERS,
+    ONLY_PER_TOKEN,
+    PER_TOKEN,
+    SCORE,
+    VECTORS,
+    PoolingInfo,
+    PoolingParams,
+    TextWithImages,
+)
 from .inputs import Input, InputBuilder, check_ids, with_images
 from .pooler import Array, Batch, Pooler
 from .queue import QueuedPooling, QueuedText, TextQueue, padded
@@ -174,11 +184,23 @@ class PoolingTask(Task):
             texts += part
             if left <= 0:
                 break
+        self._tokenize(chosen, texts)
+
+    def _tokenize(self, chosen: list[tuple[Arriving, int]], texts: list[str]) -> None:
+        """Tokenizes the next texts of some requests, and queues the inputs of those that are complete.
+
+        Args:
+            chosen: The requests, each with the number of its texts.
+            texts: The texts of all, in their order.
+        """
         try:
             encoded = iter(self.pooler.tokenize(texts) if texts else [])
-        except Exception as error:  # an error in one request must not end the loop
-            for one, _ in chosen:
-                self._refuse(one.command, error)
+        except Exception as error:  # an error in one request must neither end the loop nor refuse another one
+            if len(chosen) == 1:
+                self._refuse(chosen[0][0].command, error)
+                return
+            for one, count in chosen:
+                self._tokenize([(one, count)], one.texts[len(one.encoded) :][:count])
             return
         for one, count in chosen:
             one.encoded += islice(encoded, count)
@@ -205,6 +227,9 @@ class PoolingTask(Task):
                 f"the inputs together have {total} tokens, more than this server's limit of "
                 f"{self.options.max_pooling_tokens} (--max_pooling_tokens)"
             )
+        rows = total if self._gives_rows(one.params) else len(built)
+        if (numbers := rows * self.info.dimensions) > MOST_NUMBERS:
+            raise BadRequest(f"the results together have {numbers} numbers, more than the limit of {MOST_NUMBERS}")
         request = QueuedPooling(command.id, one.params, len(built), self.inputs.unpooled(one.params))
         self._open[command.id] = request
         texts = [
@@ -212,6 +237,10 @@ class PoolingTask(Task):
             for at, ((ids, types), given) in enumerate(zip(built, one.inputs, strict=True))
         ]
         self.queue.add(request, texts)
+
+    def _gives_rows(self, params: PoolingParams) -> bool:
+        """Returns whether the result of an input has a row for each token."""
+        return params.output == PER_TOKEN or self.info.kind in ONLY_PER_TOKEN
 
     # --- from items to results
 
@@ -273,7 +302,7 @@ class PoolingTask(Task):
             if request.id not in self._open:
                 continue  # it was cancelled
             own = [items[row] for row in rows]
-            if request.per_token or self.info.kind in ONLY_PER_TOKEN:
+            if self._gives_rows(request.params):
                 raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
                 counts = [len(item.ids) for item in own]
             else:

@@ -17,6 +17,9 @@ from ....types.engine import Vocabulary
 from .pooler import Template
 
 Ids = tuple[int, ...]
+CALL_CHARACTERS = 1 << 20
+"""The most characters of one call of the exported tokenizer, each text counted as the longest: its result is a matrix,
+for which it takes up to 55 bytes for each character of the longest text in each row."""
 
 
 class PoolingTokenizer(GraphTokenizer):
@@ -37,7 +40,9 @@ class PoolingTokenizer(GraphTokenizer):
             self._json = found
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return super().encode(texts) if self._json is None else [self._json.encode(text) for text in texts]
+        if self._json is not None:
+            return [self._json.encode(text) for text in texts]
+        return [ids for group in _groups(texts) for ids in super(PoolingTokenizer, self).encode(group)]
 
     def vocabulary(self) -> Vocabulary:
         """Returns the vocabulary, which gives the text of single tokens; whole texts are decoded by the engine."""
@@ -45,6 +50,19 @@ class PoolingTokenizer(GraphTokenizer):
             return vocabulary.read(self._directory)
         except NotUnderstood:
             return Vocabulary(pieces=[])
+
+
+def _groups(texts: Sequence[str]) -> list[list[str]]:
+    """Groups texts, in order, so that a group has at most CALL_CHARACTERS or is one text."""
+    groups: list[list[str]] = []
+    longest = 0
+    for text in texts:
+        longest = max(longest, len(text))
+        if not groups or (len(groups[-1]) + 1) * longest > CALL_CHARACTERS:
+            groups.append([])
+            longest = len(text)
+        groups[-1].append(text)
+    return groups
 
 
 class FilePoolingTokenizer:

@@ -89,7 +89,11 @@ async def test_wrong_input_has_the_text_of_ovms(make_pooling: MakePooling) -> No
         assert param.startswith("input"), given
     assert engine.asked == []
     message = "Token id 1000000 is out of vocabulary: ids are from 0 to 265"
-    assert await refused(app, PATH, input=[[1], [10**6]]) == (message, "input")
+    assert await refused(app, PATH, input=[[1], [10**6]]) == (message, "input[1]")
+    assert await refused(app, PATH, input=[10**6]) == (message, "input")
+    assert await refused(app, PATH, input=["a", ""], add_special_tokens=False) == (
+        "The input has no tokens", "input[1]"
+    )  # fmt: skip
 
 
 async def test_vectors_as_base64_and_bytes(make_pooling: MakePooling) -> None:
@@ -163,8 +167,11 @@ async def test_inputs_longer_than_the_window(make_pooling: MakePooling) -> None:
     message, param = await refused(app, PATH, input=["a", "123456789"])
     assert "Input length 11 longer than allowed 8" in message
     assert "maximum context length is 8 tokens" in message
-    assert "input 1" in message
-    assert param == "input"
+    assert param == "input[1]"
+    assert (await refused(app, PATH, input=["a", "x" * 10**6]))[1] == "input[1]"
+    messages = [[{"role": "user", "content": "a"}], [{"role": "user", "content": "x" * 40}]]
+    assert (await refused(app, PATH, messages=messages))[1] == "messages[1]"
+    assert (await refused(app, PATH, messages=messages[1]))[1] == "messages"
     for truncate in (-1, 8):
         body = await ask(app, PATH, input="123456789", truncate_prompt_tokens=truncate)
         assert body["usage"]["prompt_tokens"] == 8
@@ -247,13 +254,15 @@ async def test_the_models_prompts_by_name(make_pooling: MakePooling) -> None:
         )  # fmt: skip
     await ask(app, PATH, input="a")
     assert engine.asked[-1][0] == ["a"]
-    assert (await refused(app, PATH, input=[1], prompt_name="query"))[1] == "prompt_name"
+    assert (await refused(app, PATH, input=[1], prompt_name="query"))[1] == "input"
     engine.describe(prompts={"retrieval.query": "find: ", "document": "text: "})
     await ask(app, PATH, input="a", task="retrieval.query")
     assert engine.asked[-1][0] == ["find: a"]
     await ask(app, PATH, input="a", task="retrieval.query", prompt_name="document")
     assert engine.asked[-1][0] == ["text: a"]
-    assert (await refused(app, PATH, input="a", task="poem"))[1] == "prompt_name"
+    assert await refused(app, PATH, input="a", task="poem") == (
+        "Unsupported task 'poem'. Supported values: retrieval.query, document", "task"
+    )  # fmt: skip
     engine.describe(prompts={})
     await ask(app, PATH, input="a", task="retrieval.query")
     assert engine.asked[-1][0] == ["a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.api.conftest import MakePooling, ask, refused
+from tests.api.conftest import MakePooling, ask, post, refused, whole
 
 
 async def test_the_task_of_the_model_is_the_default(make_pooling: MakePooling) -> None:
@@ -17,6 +17,32 @@ async def test_the_task_of_the_model_is_the_default(make_pooling: MakePooling) -
         assert (item["index"], item["object"]) == (0, "pooling")
         assert np.array(item["data"]).shape == shape
         assert body["usage"]["prompt_tokens"] == 5
+
+
+async def test_a_model_without_vectors_of_tokens(make_pooling: MakePooling) -> None:
+    """The texts and images of CLIP have a single vector each."""
+    app, engine = await make_pooling()
+    engine.describe(has_token_vectors=False)
+    message, param = await refused(app, "/pooling", input="a", task="token_embed")
+    assert (message, param) == ("Unsupported task: 'token_embed' Supported tasks: ('embed')", "task")
+    tei = await whole(await post(app, "/embed_all", {"inputs": "a"}))
+    assert "This model has no vectors of tokens" in tei["error"]
+    assert engine.asked == []
+
+
+async def test_messages_are_named_by_their_place(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    right, wrong = [{"role": "user", "content": "x"}], [{"role": "user", "content": 5}]
+    for name in ("input", "messages"):
+        for value, place in (
+            (wrong, "[0].content"),
+            ([right, wrong], "[1][0].content"),
+            ([right, 5], "[1]"),
+            ([right, [5]], "[1][0]"),
+            ([*right, 5], "[1]"),
+        ):
+            for path in ("/pooling", "/v1/embeddings"):
+                assert (await refused(app, path, **{name: value}))[1] == name + place, value
 
 
 async def test_a_vector_for_each_token(make_pooling: MakePooling) -> None:

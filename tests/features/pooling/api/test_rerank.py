@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import MakePooling, ask, refused
+from tests.api.conftest import MakePooling, ask, post, refused
 
 VLLM, OVMS = "/rerank", "/v3/rerank"
 DOCUMENTS = ["xyz", "abc", "abx"]
@@ -167,7 +167,7 @@ async def test_vllm_refuses_or_cuts_what_is_too_long(make_pooling: MakePooling) 
     app, engine = await make_pooling("rerank", max_model_len=16)
     message, param = await refused(app, VLLM, query="abc", documents=["ok", "x" * 20])
     assert "longer than allowed 16" in message
-    assert param == "documents"
+    assert param == "documents[1]"
     body = await ask(app, VLLM, query="abc", documents=["x" * 20], truncate_prompt_tokens=-1)
     assert body["usage"]["prompt_tokens"] == 16
     body = await ask(app, OVMS, query="abc", documents=["x" * 20], truncate_prompt_tokens=10)
@@ -252,6 +252,36 @@ async def test_a_generating_reranker_takes_texts_and_an_instruction(make_pooling
     message, param = await refused(app, VLLM, query="a", documents=["b"], chat_template_kwargs={"instruction": 5})
     assert param == "chat_template_kwargs"
     assert "not a string" in message
+
+
+@pytest.mark.parametrize("task", ["embeddings", "rerank"])
+async def test_fields_without_an_effect_on_the_model_are_told(make_pooling: MakePooling, task: str) -> None:
+    app, engine = await make_pooling(task)
+    fields = {"instruction": "judge", "max_chunks_per_doc": 2}
+    body = {"model": "e", "query": "a", "documents": ["b"], **fields}
+    for pair, ignored in ((None, ["instruction"]), ("prompt", ["max_chunks_per_doc"])):
+        if pair is not None:
+            engine.describe(pair=pair)
+        elif task == "embeddings":
+            ignored = [*fields]
+        headers = (await post(app, VLLM, body)).headers
+        found = [value for name, value in headers if name == "Warning"]
+        assert [name in " ".join(found) for name in fields] == [name in ignored for name in fields]
+
+
+async def test_the_template_of_the_operator_takes_an_instruction_but_no_pieces(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling("rerank", chat_template="{{ instruction }}")
+    body = {"model": "e", "query": "a", "documents": ["b"], "instruction": "judge", "max_chunks_per_doc": 2}
+    [warning] = [value for name, value in (await post(app, VLLM, body)).headers if name == "Warning"]
+    assert "max_chunks_per_doc has no effect on this model" in warning
+    assert "instruction" not in warning
+
+
+async def test_a_number_of_tokens_is_not_replaced_by_truncate(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling("rerank")
+    for number in (5, None):
+        await ask(app, VLLM, query="a", texts=["b"], truncate=True, truncate_prompt_tokens=number)
+        assert engine.asked[-1][1].truncate == (number or -1)
 
 
 async def test_a_score_template_of_the_operator(make_pooling: MakePooling) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lean_ovms.engine.client.replies import OnPartial
 from lean_ovms.features.pooling.api import scoring
 from lean_ovms.features.pooling.child import fake_pooler
 from tests.api.conftest import MakePooling, ask, refused
@@ -55,7 +57,7 @@ def late_interaction(query: str, document: str, *, normalize: bool = True) -> fl
 async def test_a_model_of_token_vectors_scores_by_late_interaction(
     make_pooling: MakePooling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "AT_ONCE", 2)
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 10 * 16)
     app, _ = await make_pooling(pooling="ALL")
     queries, documents = ["abc", "xy", "q"], ["cab", "yz", "abc" * 20]
     one = await ask(app, "/score", queries="abc", documents=documents)
@@ -76,7 +78,44 @@ async def test_a_model_of_token_vectors_scores_by_late_interaction(
     assert (await refused(app, "/pooling", input="a", task="embed"))[1] == "task"
 
 
-async def test_the_tokens_of_all_documents_are_limited_together(make_pooling: MakePooling) -> None:
+async def test_late_interaction_names_the_text_at_fault(
+    make_pooling: MakePooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal texts are computed once, and the others in groups, but errors have the index in the request."""
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 10 * 16)
+    for options in ({"pooling": "ALL"}, {}):
+        app, _ = await make_pooling(max_model_len=16, **options)
+        for side, param in (("documents", "documents[4]"), ("queries", "queries[4]")):
+            texts = {"documents": ["a"] * 5, "queries": ["b"] * 5}
+            texts[side] = ["c", "c", "ddd", "eee", "x" * 20]
+            message, found = await refused(app, "/score", **texts)
+            assert "Input length 22 longer than allowed 16. " in message
+            assert found == param
+
+
+async def test_a_side_that_is_refused_ends_the_other(
+    make_pooling: MakePooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, engine = await make_pooling(max_model_len=16)
+    call, ended = engine.call, asyncio.Event()
+
+    async def never_documents(make: Any, on_partial: OnPartial = None) -> Any:
+        if "a" not in make.keywords["inputs"]:
+            return await call(make, on_partial)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(engine, "call", never_documents)
+    assert (await refused(app, "/rerank", query="x" * 20, documents=["a"]))[1] == "query"
+    await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_the_tokens_of_all_documents_are_limited_together(
+    make_pooling: MakePooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 320 * 16)
     app, _ = await make_pooling(pooling="ALL", max_pooling_tokens=400)
     documents = [f"{n:03}" for n in range(80)]
     message, param = await refused(app, "/score", queries="abc", documents=documents)

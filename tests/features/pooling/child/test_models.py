@@ -384,6 +384,9 @@ def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
         before, after = rig.pooler.template.single
         assert [[*before, *ids, *after] for ids in encoded] == expected["ids"]
         assert rig.pooler.detokenize(encoded[1], True).strip() == "a short one"
+        special, unknown = min(rig.pooler.vocabulary.special), len(rig.pooler.vocabulary.pieces)
+        alone = rig.pooler.detokenize([special], False)
+        assert rig.pooler.detokenize([special, unknown], False) == alone  # an id that only the network has
 
 
 @pytest.mark.parametrize(

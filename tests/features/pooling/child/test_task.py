@@ -10,6 +10,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong
+from lean_ovms.errors import BadRequest
 from lean_ovms.features.pooling.child import task as task_module
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
 from lean_ovms.features.pooling.child.model import ImagesAlone
@@ -183,11 +184,11 @@ def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyP
         (["ok", [1, 266]], {}, "Token id 266 is out of vocabulary: ids are from 0 to 265"),
         ([[5, -1]], {}, "Token id -1 is out of vocabulary"),
         ([[1 << 62]], {}, f"Token id {1 << 62} is out of vocabulary"),
-        (["ok", []], {}, "Input 1 has no tokens"),
-        ([""], {"add_special_tokens": False}, "Input 0 has no tokens"),
-        (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512 (input 1). This model's maximum context"),
+        (["ok", []], {}, "The input has no tokens"),
+        ([""], {"add_special_tokens": False}, "The input has no tokens"),
+        (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512. This model's maximum context"),
         (["x"], {"truncate": 2},
-         "Input 0 has 2 tokens that cannot be cut, which leaves no room for its text within 2 tokens"),
+         "The input has 2 tokens that cannot be cut, which leaves no room for its text within 2 tokens"),
         ([("a", "b")], {}, "reads single inputs, not pairs"),
         (["\ud800"], {}, "not valid Unicode"),
     ],
@@ -200,6 +201,34 @@ def test_a_wrong_input_refuses_its_whole_request_and_no_other(
     assert message in rig.error(wrong)
     assert rig.results(wrong) == []
     assert len(rig.rows(right)) == 1 or "Unicode" in message  # the pipe cannot transport such text
+
+
+def test_a_text_that_cannot_be_tokenized_refuses_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    tokenize = rig.pooler.tokenize
+
+    def fails(texts: list[str]) -> list[list[int]]:
+        if "wrong" in texts:
+            raise BadRequest("not a text")
+        return tokenize(texts)
+
+    monkeypatch.setattr(rig.pooler, "tokenize", fails)
+    numbers = [rig.submit(*inputs) for inputs in (["a", "bc"], ["d", "wrong"], ["efg"])]
+    rig.run()
+    assert [len(rig.rows(number)) for number in numbers] == [2, 0, 1]
+    assert rig.error(numbers[1]) == "not a text"
+    assert rig.tokens(numbers[0]) == [3, 4]
+
+
+def test_the_numbers_of_all_results_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "MOST_NUMBERS", 160)
+    rig = Rig()
+    right = [rig.submit(*["a"] * 10), rig.submit("a" * 8, output=PER_TOKEN)]
+    wrong = [rig.submit(*["a"] * 11), rig.submit("a" * 9, output=PER_TOKEN)]
+    rig.run()
+    assert [len(rig.rows(number)) for number in right] == [10, 1]
+    for number in wrong:
+        assert rig.error(number) == "the results together have 176 numbers, more than the limit of 160"
 
 
 def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:

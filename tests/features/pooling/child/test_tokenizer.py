@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 
 from lean_ovms.engine.loading.text_encoder import JsonTokenizer
+from lean_ovms.features.pooling.child import tokenizer as module
 from lean_ovms.features.pooling.child.pooler import Template
 from lean_ovms.features.pooling.child.tokenizer import template
 
@@ -42,3 +43,12 @@ def test_pairs_are_joined_as_tokenizer_json_says(tmp_path: Path, processor: Any,
         tokenizer.post_processor = processor
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert template(JsonTokenizer.read(tmp_path), SINGLE) == expected
+
+
+def test_a_long_text_does_not_pad_many_others_to_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CALL_CHARACTERS", 20)
+    texts = ["ab"] * 11 + ["x" * 30, "y" * 6, "z" * 9, "w"]
+    groups = module._groups(texts)
+    assert [text for group in groups for text in group] == texts
+    assert [len(group) for group in groups] == [10, 1, 1, 2, 1]
+    assert module._groups([]) == []
