@@ -20,22 +20,24 @@ from .header import Header
 TEXT, EMBEDDINGS, RERANK, CLASSIFY = "text_generation", "embeddings", "rerank", "classify"
 MEAN, RERANKS = 1, 4
 """Types of pooling: of embedding models, and of rerankers."""
+INT32_MAX = (1 << 31) - 1
 POOLING_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
 """The pooling of an embedding model by its number."""
 SAMPLING = {
-    "temp": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "penalty_repeat": "repetition_penalty",
-    "penalty_last_n": "repeat_last_n",
-    "xtc_probability": "xtc_probability",
-    "xtc_threshold": "xtc_threshold",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
+    "temp": ("temperature", 0.0, 2.0),
+    "top_k": ("top_k", -1, INT32_MAX),
+    "top_p": ("top_p", 1e-6, 1.0),
+    "min_p": ("min_p", 0.0, 1 - 1e-6),
+    "penalty_repeat": ("repetition_penalty", 0.01, 100.0),
+    "penalty_last_n": ("repeat_last_n", -1, INT32_MAX),
+    "xtc_probability": ("xtc_probability", 0.0, 1.0),
+    "xtc_threshold": ("xtc_threshold", 0.0, 1.0),
+    "mirostat": ("mirostat", 0, 2),
+    "mirostat_tau": ("mirostat_tau", 0.0, 1000.0),
+    "mirostat_eta": ("mirostat_eta", 0.0, 100.0),
 }
-"""The ends of keys after "general.sampling.", with the request fields for which these keys are defaults."""
+"""The ends of keys after "general.sampling.", each with the request field for which it is the default, and the least
+and the largest number of that field. llama.cpp takes others, too: a negative temperature, for example, is 0."""
 LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 """llama.cpp's sampling parameters if neither the file nor the request sets them."""
 
@@ -149,8 +151,11 @@ def header_of(path: Path) -> Header:
 
 def _sampling(metadata: dict[str, Any]) -> dict[str, Any]:
     """Returns the default sampling parameters of requests: those of the file, completed by llama.cpp's."""
-    values = {field: metadata.get(f"general.sampling.{key}") for key, field in SAMPLING.items()}
-    found = LLAMA_CPP_DEFAULTS | {field: value for field, value in values.items() if type(value) in (int, float)}
+    found: dict[str, Any] = {**LLAMA_CPP_DEFAULTS}
+    for key, (field, least, most) in SAMPLING.items():
+        value = metadata.get(f"general.sampling.{key}")
+        if type(value) in (int, float) and not math.isnan(value):
+            found[field] = min(max(value, least), most)
     if isinstance(order := metadata.get("general.sampling.sequence"), str):
         found["samplers"] = order.split(";")
     return found

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
+from lean_ovms.api.fields import read_one
+from lean_ovms.api.generation import sampling
 from lean_ovms.cli.arguments import parse
 from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.metadata import Metadata
-from lean_ovms.features.gguf.model_file import LLAMA_CPP_DEFAULTS
+from lean_ovms.features.gguf.model_file import LLAMA_CPP_DEFAULTS, SAMPLING
+from lean_ovms.features.sampler_chain import fields as sampler_chain
 from lean_ovms.repository import model_dir
 from lean_ovms.server.run import build
 
@@ -41,7 +45,31 @@ def test_what_the_file_says_wins(read):
     said = {"penalty_last_n": 64, "xtc_probability": 0.5, "xtc_threshold": 0.2, "sequence": "top_k;xtc", "other": 1}
     wanted = {"repeat_last_n": 64, "xtc_probability": 0.5, "xtc_threshold": 0.2, "samplers": ["top_k", "xtc"]}
     assert read(said) == LLAMA_CPP_DEFAULTS | wanted
-    assert read({"temp": "hot", "top_k": True}) == LLAMA_CPP_DEFAULTS
+    assert read({"temp": "hot", "top_k": True, "top_p": math.nan}) == LLAMA_CPP_DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("temp", -1.0, 0.0),
+        ("temp", math.inf, 2.0),
+        ("top_k", -5, -1),
+        ("top_p", 0.0, 1e-6),
+        ("top_p", 1.5, 1.0),
+        ("min_p", -0.1, 0.0),
+        ("min_p", 1.0, 1 - 1e-6),
+        ("penalty_repeat", 0.0, 0.01),
+        ("penalty_last_n", -2, -1),
+        ("xtc_probability", 2.0, 1.0),
+        ("mirostat", 7, 2),
+    ],
+)
+def test_numbers_that_only_llama_cpp_takes_do_not_make_each_request_an_error(read, key, value, wanted):
+    field = SAMPLING[key][0]
+    assert read({key: value})[field] == wanted
+    for fields in (sampling.SAMPLING, sampler_chain.FIELDS):
+        if field in fields.names:
+            assert read_one(fields.named(field), wanted) == wanted
 
 
 def test_options_win_over_the_file(read, tmp_path):

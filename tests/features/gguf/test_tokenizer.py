@@ -190,6 +190,23 @@ def test_a_mark_that_the_file_calls_text_ends_an_answer_and_is_hidden(made):
     assert found.encode("x<|im_end|></s>", False) == [3, 0, 2]
 
 
+@pytest.mark.parametrize("unknown", [CONTROL, UNKNOWN, NORMAL])
+def test_tokens_of_bert_that_the_file_calls_text_have_their_own_ids(made, unknown):
+    tokens = ["[UNK]", "[CLS]", "[SEP]", SPACE + "he", "llo", SPACE + "foo"]
+    kinds = [unknown, CONTROL, CONTROL, NORMAL, NORMAL, USER_DEFINED]
+    changes = {"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds}
+    specials = {
+        f"tokenizer.ggml.{name}": None for name in ("merges", "bos_token_id", "eos_token_id", "padding_token_id")
+    }
+    if unknown == NORMAL:
+        with pytest.raises(StartError, match=r"its vocabulary has no \[UNK\] for unknown text"):
+            made(changes | specials)
+        return
+    found = made(changes | specials)
+    assert found.encode("hello foo zzz", True) == [1, 3, 4, 5, 0, 2]
+    assert max(found.encode(f"x{SPACE}foo hefoo", True)) < len(tokens)
+
+
 @pytest.mark.slow
 def test_every_pre_tokenizer_keeps_every_character(made):
     for name in PRE_TOKENIZERS:

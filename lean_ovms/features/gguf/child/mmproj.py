@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....errors import StartError
+from ....errors import StartError, last_line
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
@@ -107,7 +107,7 @@ class Mmproj:
         """
         self._path, self._header, text = path, read_mmproj(path), header_of(model)
         metadata = self._header.metadata
-        kind = metadata.get("clip.vision.projector_type") or metadata.get("clip.projector_type")
+        kind = str(metadata.get("clip.vision.projector_type") or metadata.get("clip.projector_type"))
         if metadata.get("clip.has_vision_encoder") is not True:
             raise StartError(f"{path} cannot be used: it has no image encoder")
         if kind not in PROJECTORS:
@@ -130,6 +130,8 @@ class Mmproj:
             self.config, self.processor = self._projector.describe(self._header)
         except KeyError as error:
             raise StartError(f"{path} cannot be used: it has no {error.args[0]}") from None
+        except (ValueError, TypeError, IndexError, ArithmeticError) as error:  # a value or a shape is of another kind
+            raise StartError(f"{path} cannot be used: {last_line(error)}") from error
         if newline := next((name for name in llava.NEWLINES if name in self._header.tensors), ""):
             with opened(path, self._header) as tensors:
                 self.config["image_newline"] = tensors.numbers(newline).tolist()

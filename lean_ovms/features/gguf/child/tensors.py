@@ -82,8 +82,8 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
             warn_of_unused(path, header)
     except KeyError as error:
         raise StartError(f"{path} is not a complete GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
-    except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:
-        # raised if sizes do not fit together
+    except (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, OSError) as error:
+        # raised if sizes do not fit together, or a value is of another kind
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
 

@@ -177,6 +177,8 @@ LOWERCASE = "tokenizer.ggml.normalizer.lowercase"
 """The key of whether texts are lowercased."""
 STRIP_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
 """The key of whether texts lose their accents."""
+SPECIAL = (CONTROL, UNKNOWN, USER_DEFINED)
+"""The types of tokens that are recognized anywhere in a text."""
 SPACE = "\u2581"
 CAPITAL = re.compile("[A-Z]")
 MAX_PIECE = 4096
@@ -216,7 +218,8 @@ class GgufTokenizer:
                 made = _unigram(header, tokens, kinds, prefix)
             else:
                 made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
-            _add_tokens(made, tokens, kinds, -1 if words or pre in GRANITE else _id(header, "mask"))
+            texts = [token.removeprefix(SPACE) for token in tokens] if words else tokens
+            _add_tokens(made, texts, kinds, -1 if words or pre in GRANITE else _id(header, "mask"))
         except Exception as error:  # the library raises Exception itself
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
         self.library = JsonTokenizer(made)
@@ -225,12 +228,12 @@ class GgufTokenizer:
             special=frozenset(i for i, kind in enumerate(kinds) if kind in (CONTROL, UNKNOWN)),
             strip_leading_space=prefix,
         )
-        texts = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
-        texts |= {token: i for i, token in enumerate(tokens) if merged and token == TOOL_RESPONSE}
-        if any(texts.keys() >= both for both in IN_MESSAGES):
-            texts.pop("<|end|>", None)
+        ends = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
+        ends |= {token: i for i, token in enumerate(tokens) if merged and token == TOOL_RESPONSE}
+        if any(ends.keys() >= both for both in IN_MESSAGES):
+            ends.pop("<|end|>", None)
         named = {_id(header, name) for name in NAMED}
-        self.ends = {i for i in {*texts.values(), *named} if i >= 0}
+        self.ends = {i for i in {*ends.values(), *named} if i >= 0}
         # What is needed later, so that the header with its vocabulary and scores (tens of megabytes) can be freed.
         self._ids = {name: _id(header, name) for name in ("eos", "padding")}
         self._texts = {name: header.token(name) for name in ("bos", "eos")}
@@ -525,10 +528,12 @@ def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int])
 
     words = [token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL]
     vocab = {
-        token if kind == CONTROL else token.removeprefix(SPACE) if token.startswith(SPACE) else f"##{token}": number
+        token.removeprefix(SPACE) if kind in SPECIAL or token.startswith(SPACE) else f"##{token}": number
         for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
     }
-    unknown = header.token("unknown") or "[UNK]"
+    unknown = (header.token("unknown") or "[UNK]").removeprefix(SPACE)
+    if unknown not in vocab:
+        raise ValueError(f"its vocabulary has no {unknown} for unknown text")
     made = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unknown, max_input_chars_per_word=100))
     lowercase = header.metadata.get(LOWERCASE, not any(CAPITAL.search(word) for word in words)) is True
     accents = header.metadata.get(STRIP_ACCENTS)  # if the file does not say it, lowercased texts lose their accents
@@ -549,7 +554,8 @@ def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int], mask: in
     """
     from tokenizers import AddedToken
 
-    for kind, special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
+    for kind in SPECIAL:
+        special = kind != USER_DEFINED
         found = [i for i, (token, each) in enumerate(zip(tokens, kinds, strict=True)) if each == kind and token]
         add = made.add_special_tokens if special else made.add_tokens
         late = mask >= 0 and not special  # the mask takes spaces before a token of several spaces does
