@@ -207,6 +207,27 @@ def test_tokens_of_bert_that_the_file_calls_text_have_their_own_ids(made, unknow
     assert max(found.encode(f"x{SPACE}foo hefoo", True)) < len(tokens)
 
 
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("afmoe", (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", tokenizer.ASIAN, tokenizer.DEEPSEEK3[-1])),
+        ("tiny_aya", (r"\d{1,3}(?=(?:\d{3})*\b)", *tokenizer.GPT4O)),
+    ],
+)
+def test_numbers_are_split_from_their_ends_as_by_the_published_expressions(name, published):
+    ours, theirs = (
+        pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns])
+        for patterns in (PRE_TOKENIZERS[name], published)
+    )
+    dice, numbers = random.Random(5), ["1", "12", "123", "4567", "\u00b2", "\u2167", "\u0663", "\uff11", "x", "_"]
+    for count in range(200):
+        text = "".join(dice.choices([*numbers, *ODD, " ", "."] if count % 2 else numbers, k=dice.randrange(1, 12)))
+        assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
+    whole = "1" * 30_000  # the published expressions take half a minute
+    assert [part for part, _ in ours.pre_tokenize_str(whole)] == ["111"] * 10_000
+    assert len(ours.pre_tokenize_str(f"{whole}x")) == 10_001
+
+
 @pytest.mark.slow
 def test_every_pre_tokenizer_keeps_every_character(made):
     for name in PRE_TOKENIZERS:
