@@ -22,8 +22,8 @@ from ....types.engine import Vocabulary
 from ....util import files
 from . import whisper_files
 from .decode_loop import DecodeLoop
-from .recognizer import Recognizer, Samples
-from .vad import Detector, EnergyDetector
+from .recognizer import Recognizer
+from .vad import Detector, EnergyDetector, SpeechCheck, unchecked
 from .whisper_network import WhisperNetwork
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ASR, WHISPER = "ASR", "whisper"
-Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
+Loaded = tuple[Recognizer, Callable[[], Detector], SpeechCheck]
 
 
 def load(config: EngineConfig) -> Loaded:
-    """Loads a model. Returns its recognizer, a function that makes a detector, and one that finds speech in samples."""
+    """Loads a model. Returns its recognizer, a function that makes a detector, and a check for speech."""
     recognizer = _pipeline(config) if _by_pipeline(config) else _decode_loop(config)
     try:
         recognizer.warm_up()
@@ -103,9 +103,9 @@ def with_vad(recognizer: Recognizer) -> Loaded:
     except (RuntimeError, OSError) as error:
         log.warning("voice activity is detected by loudness, since the network for it failed to load: %s", error)
         recognizer.info = replace(info, of_task=info.of_task | {"vad": "energy"})
-        return recognizer, EnergyDetector, lambda samples: True
+        return recognizer, EnergyDetector, unchecked
     recognizer.info = replace(info, of_task=info.of_task | {"vad": "silero"})
-    return recognizer, vad.detector, vad.has_speech
+    return recognizer, vad.detector, vad.check
 
 
 def _vocabulary(path: Path) -> Vocabulary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -43,6 +43,8 @@ class Transcription:
         self.care = command.care
         self.job: Job | None = None
         """The window of the request that is being computed; None if there is none."""
+        self.check: Iterator[bool] | None = None
+        """The check for speech of the next window, as far as it has been done; None before it."""
         self.partial = False
         self.cutter: Cutter
         if self.params.turns is not None:

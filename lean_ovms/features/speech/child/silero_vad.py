@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,17 @@ class SileroVad:
     def detector(self) -> SileroDetector:
         return SileroDetector(self._request)
 
-    def has_speech(self, samples: Samples) -> bool:
-        """Returns whether any second of the samples has speech. The loudest are tried first, to find it fast."""
+    def check(self, samples: Samples) -> Iterator[bool]:
+        """A SpeechCheck. The loudest seconds are tried first, to find speech fast."""
         seconds = [samples[at : at + SAMPLE_RATE] for at in range(0, len(samples), SAMPLE_RATE)]
         for second in sorted(seconds, key=lambda one: -float(np.square(one).sum())):
             detector = self.detector()
             whole = np.pad(second, (0, -len(second) % FRAME))
-            for at in range(0, len(whole), FRAME):
-                if detector.probability(whole[at : at + FRAME]) >= SPEECH:
-                    return True
-        return False
+            frames = (whole[at : at + FRAME] for at in range(0, len(whole), FRAME))
+            found = any(detector.probability(frame) >= SPEECH for frame in frames)
+            yield found
+            if found:
+                return
 
 
 class SileroDetector:

@@ -16,12 +16,15 @@ from ....engine import protocol
 from ....engine.task import Task, busy
 from ....errors import EngineLost, RequestError, counted, for_client
 from .. import records
-from .recognizer import Job, Recognizer, Samples
+from .recognizer import Job, Recognizer
 from .session import MIN_SAMPLES, Transcription
-from .vad import Detector, EnergyDetector
+from .vad import Detector, EnergyDetector, SpeechCheck, unchecked
 
 TURN_FRAMES, BUSY_FRAMES = 128, 32
-"""The frames of 32 ms checked for speech between two steps, for all requests; the second during decoding."""
+"""The frames of 32 ms in which utterances are looked for between two steps, for all requests; the second during
+decoding."""
+TURN_SECONDS, BUSY_SECONDS = 4, 1
+"""The seconds of windows checked for speech between two steps, for all requests; the second during decoding."""
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
@@ -49,7 +52,7 @@ class SpeechTask(Task):
         most: int,
         most_per_client: int,
         detector: Callable[[], Detector] = EnergyDetector,
-        has_speech: Callable[[Samples], bool] = lambda samples: True,
+        has_speech: SpeechCheck = unchecked,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begins without any request.
@@ -59,8 +62,7 @@ class SpeechTask(Task):
             most: The most requests at once.
             most_per_client: The most of these of one client.
             detector: Makes the voice activity detector of a request.
-            has_speech: Returns whether samples have speech. It is asked for each window of a file, and windows without
-                speech are not computed.
+            has_speech: Checks each window of a file; windows without speech are not computed.
             clock: Returns the time in seconds.
         """
         super().__init__(recognizer.info, recognizer.vocabulary)
@@ -72,6 +74,7 @@ class SpeechTask(Task):
         self._sessions: dict[int, Transcription] = {}
         self._running: dict[Job, Transcription] = {}
         self._turn = 0
+        self._unchecked_s = 0  # how many seconds may still be checked for speech before the next step
         self._windows: dict[str, int] = {}
         """The windows that were started for each client with requests, more for one that has come later."""
         self._steps = 0
@@ -142,6 +145,7 @@ class SpeechTask(Task):
     def admit(self) -> None:
         """Cuts some of the received audio into windows, and starts windows while the recognizer has room."""
         self._listen()
+        self._unchecked_s = BUSY_SECONDS if self._running else TURN_SECONDS
         while (session := self._next()) is not None:
             if session.care and self._running:
                 break  # it runs alone, after the windows in progress
@@ -195,24 +199,43 @@ class SpeechTask(Task):
         return alone and not session.long and any(one.long for one in self._sessions.values())
 
     def _worth_it(self, session: Transcription) -> bool:
-        """Skips the next windows of a request that have no speech. Returns whether one with speech remains."""
-        while session.waiting and not session.exhausted:
-            cut = session.cutter.cuts[0]
-            sure = cut.sure or not session.params.vad
-            if cut.end > cut.start and (sure or self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))):
-                return True
+        """Returns whether the next window of a request is known to have speech; skips it if it has none."""
+        if not session.exhausted:
+            speaks = self._speaks(session)
+            if speaks is not False:
+                return bool(speaks)
             session.skip(self.out)
+            self._charge(session)
         if session.exhausted:
             session.cutter.cuts.clear()
         if session.finished or session.exhausted:
             self._finish(session)
         return False
 
+    def _speaks(self, session: Transcription) -> bool | None:
+        """Returns whether the next window of a request has speech; None if the check goes on after the next step."""
+        cut = session.cutter.cuts[0]
+        if cut.end == cut.start or cut.sure or not session.params.vad:
+            return cut.end > cut.start
+        while self._unchecked_s:
+            self._unchecked_s -= 1
+            if session.check is None:
+                session.check = self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))
+            speaks = next(session.check, None)
+            if speaks is not False:
+                session.check = None
+                return bool(speaks)
+        return None
+
+    def _charge(self, session: Transcription) -> None:
+        """Lets others have their turn before this request's next window."""
+        self._turn = max(self._turn, session.turn)
+        session.turn += 1
+        self._windows[session.client] += 1
+
     def _start(self, session: Transcription) -> Job:
         if session.waiting:
-            self._turn = max(self._turn, session.turn)
-            session.turn += 1
-            self._windows[session.client] += 1
+            self._charge(session)
             soon = self._soon(session)
             job = session.start()
             job.soon = soon

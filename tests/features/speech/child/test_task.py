@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.features.speech.child.fake_recognizer import FAIL
-from lean_ovms.features.speech.child.recognizer import Job
+from lean_ovms.features.speech.child.recognizer import Job, Samples
+from lean_ovms.features.speech.child.task import TURN_SECONDS
 from lean_ovms.features.speech.params import TurnDetection
 from lean_ovms.features.speech.records import Audio, AudioUsed, SpeechTurn, WindowTranscribed
 from tests.features.speech.child.rig import Rig, sound
@@ -117,11 +119,36 @@ def test_silence_has_one_window_without_text(rig: Rig) -> None:
 
 
 def test_a_window_that_the_detector_finds_silent_is_skipped() -> None:
-    rig = Rig(has_speech=lambda samples: float(np.abs(samples).max()) > 0.5)
+    rig = Rig(has_speech=lambda samples: iter([float(np.abs(samples).max()) > 0.5]))
     number = rig.submit(sound((0.3, 4), (0, 6), (0.8, 2)))
     rig.run()
     assert rig.text(number).split() == ["eight"] * 4
     assert rig.windows(number)[0]["skipped"] > 9
+
+
+def test_the_check_for_speech_delays_nobody() -> None:
+    """Noise of many files is checked by seconds, between the steps of others, which are not kept waiting."""
+    rig = Rig()
+    checked: list[int] = []
+
+    def check(samples: Samples) -> Iterator[bool]:
+        for _ in range(30):
+            checked.append(len(samples))
+            yield float(np.abs(samples).max()) > 0.5
+
+    rig.task._has_speech = check
+    noise = [rig.submit(sound((0.3, 100)), client="a") for _ in range(4)]
+    speech = rig.submit(sound((0.8, 5)), client="b")
+    rig.worker.turn()
+    most = 0
+    while not rig.task.idle:
+        before = len(checked)
+        rig.worker.turn()
+        most = max(most, len(checked) - before)
+    assert most == TURN_SECONDS
+    assert rig.text(speech).split() == ["eight"] * 10
+    assert [rig.text(number) for number in noise] == [""] * 4
+    assert checked.index(80_000) < 150  # after the first windows of the files
 
 
 def test_an_utterance_that_is_too_long_becomes_several(rig: Rig) -> None:
