@@ -129,9 +129,12 @@ async def _read_each(
     for part in parts:
         try:
             with errors_of(part.at):
-                samples = await _open(part.part, services)
-                text = await read(samples, part.at)
-                total_s += samples.seconds
+                if total_s <= longest_s:  # otherwise what remains is not read, either
+                    samples = await _open(part.part, services)
+                    try:
+                        text = await read(samples, part.at)
+                    finally:
+                        total_s += samples.seconds
                 if total_s > longest_s:
                     raise BadRequest(
                         f"all audio together is longer than this server's limit of {longest_s:g} s (--max_audio_s)"

@@ -46,7 +46,7 @@ class SpeechInfo:
     def end_of(self, text: str) -> str:
         """Returns the end of a prompt or of hotwords, with at least the tokens that the model reads.
 
-        The engine process tokenizes it, for which a megabyte may take half a minute.
+        The engine process tokenizes it before each window: a third of a second for a megabyte.
         """
         return text[max(0, len(text) - self.max_prompt_tokens * TOKEN_CHARACTERS) :]
 

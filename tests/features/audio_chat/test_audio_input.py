@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.errors import EngineFailure
+from lean_ovms.errors import BadRequest, EngineFailure
 from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, get, post, whole
@@ -291,3 +291,17 @@ async def test_audio_of_a_tool_is_read_or_left_out(make_hearing: MakeHearing, pa
     [(prompt, _)] = engine.submitted
     assert "heard" in prompt
     assert prompt.count("[The tool returned audio, which was left out: this model reads text only]") == 1
+
+
+async def test_the_length_of_all_audio_of_tools_is_limited(make_hearing: MakeHearing) -> None:
+    """Also that of files which could not be read to their end: nothing is transcribed beyond it."""
+    app, _, speech = await make_hearing(max_audio_s=2.0)
+    talk = returned("/v1/chat/completions", heard(LONG))
+    talk["messages"][-1]["content"] = [heard(LONG)] * 5
+    response = await post(app, "/v1/chat/completions", talk)
+    assert (response.status, len(speech.asked)) == (200, 2)
+    assert sum("all audio together is longer" in one for one in warned(response)) == 4
+    speech.script = [BadRequest("it broke")]
+    speech.asked.clear()
+    response = await post(app, "/v1/chat/completions", talk)
+    assert (response.status, len(speech.asked)) == (200, 2)

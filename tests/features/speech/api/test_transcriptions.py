@@ -126,7 +126,7 @@ async def test_a_token_may_be_a_part_of_a_character(make_speech: MakeSpeech) -> 
 
 
 async def test_of_a_long_prompt_the_engine_gets_the_end(make_speech: MakeSpeech) -> None:
-    """It would tokenize all of it, which takes half a minute for a megabyte."""
+    """It would tokenize all of it, and hotwords before each window."""
     app, engine = await make_speech()
     engine.describe(max_prompt_tokens=223)
     await said(app, ("prompt", "x" * 500_000 + "end"), ("hotwords", "y" * 500_000), ("keywords[]", "end"))
