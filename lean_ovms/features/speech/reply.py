@@ -34,7 +34,7 @@ AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
 BLOCK_BYTES = 4 * SAMPLE_RATE * SAMPLE_BYTES
 """The most bytes of one Audio record: a block of the decoder of files. Each costs the same, whatever its size."""
 MAX_RESTARTS = 4
-"""The most restarts of the engine in the life of one window, whatever caused them."""
+"""The most restarts of the engine while a request makes no progress, whatever caused them."""
 
 
 class SpeechReply:
@@ -155,6 +155,8 @@ class SpeechReply:
     def _used(self, samples: int) -> None:
         """Drops the kept audio before a sample."""
         start = min(samples * SAMPLE_BYTES, self._end)
+        if start > self._start:
+            self._crashes = 0  # also of a session in which nobody speaks
         while self._start < start and self._audio:
             block = self._audio.popleft()
             if self._start + len(block) > start:

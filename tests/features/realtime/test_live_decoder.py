@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import sys
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import BadRequest, install_command
+from lean_ovms.features.realtime.api.audio import AudioFormat, AudioReader
 from lean_ovms.features.realtime.live_decoder import LiveDecoder
 
 RATES = (8000, 11025, 12000, 22050, 24000, 32000, 44100, 48000)
@@ -80,3 +82,22 @@ def test_bytes_in_bytes_out() -> None:
     decoder = LiveDecoder("pcma", 8000, 16000)
     data = decoder.feed(b"\xd5" * 800) + decoder.flush()
     assert len(data) == 2 * 1600
+
+
+def test_a_decoder_is_not_used_by_two_threads() -> None:
+    """A session may end while a thread decodes its last message."""
+    reader = AudioReader(AudioFormat(rate=24000))
+    ended: list[bytes] = []
+
+    class Decoder:
+        def feed(self, data: bytes) -> bytes:
+            ended.append(reader.flush())
+            return data
+
+        def flush(self) -> bytes:
+            return b"rest"
+
+    reader._decoder = Decoder()  # type: ignore[assignment]
+    assert reader.read(base64.b64encode(b"ab").decode()) == b"ab"
+    assert ended == [b""]
+    assert reader.flush() == b"rest"

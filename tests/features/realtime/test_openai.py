@@ -333,9 +333,12 @@ async def test_the_first_session_update_shows_the_dialect() -> None:
 
 
 async def test_partials_are_part_of_the_text() -> None:
-    """Text of an unfinished utterance is never taken back once it is sent."""
+    """Text of an unfinished utterance is never taken back once it is sent, and all tokens have log probabilities."""
     app, engine = await speech_app()
     async with session(app, URL) as client:
+        wanted = {"include": ["item.input_audio_transcription.logprobs"]}
+        await client.send("session.update", session={"type": "transcription", **wanted})
+        await client.next()
         for count in range(1, 9):
             await client.append(tone(0.5, 0.35, RATE))
             while engine.heard < count:  # the first block is converted in a thread
@@ -347,6 +350,7 @@ async def test_partials_are_part_of_the_text() -> None:
         events += await client.until(COMPLETED)
     deltas = [event["delta"] for event in events if event["type"] == DELTA]
     assert "".join(deltas) == events[-1]["transcript"] == " ".join(["three"] * 8)
+    assert [one["token"] for one in events[-1]["logprobs"]] == [" three"] * 8
 
 
 class Soon(SilenceTimer):

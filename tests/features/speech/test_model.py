@@ -267,6 +267,21 @@ async def test_a_window_is_tried_again_with_more_care(timed: bool, cares: list[i
     await engine.reply.aclose()
 
 
+async def test_a_session_in_which_nobody_speaks_survives_any_number_of_crashes() -> None:
+    """They are those of other requests, as long as its own audio is used up; otherwise it may be the cause."""
+    engine = Engine()
+    engine.reply.begin(endless())
+    while engine.audio < AHEAD_BYTES:
+        await asyncio.sleep(0)
+    for second in range(1, 3 * MAX_RESTARTS):
+        engine.router.deliver([records.AudioUsed(engine.reply.id, 16_000 * second)])
+        assert engine.reply.lost() is None
+        engine.reply.resume()
+    ends = [engine.reply.lost() for _ in range(MAX_RESTARTS)]
+    assert [end is not None for end in ends] == [False] * (MAX_RESTARTS - 1) + [True]
+    await engine.reply.aclose()
+
+
 async def test_records_that_do_not_fit_are_errors_of_the_frame() -> None:
     engine = Engine()
     with pytest.raises(protocol.FrameError):

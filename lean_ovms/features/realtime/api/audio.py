@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class AudioReader:
     def __init__(self, audio_format: AudioFormat) -> None:
         self.format = audio_format
         self._decoder: LiveDecoder | None = None
+        self._working = threading.Lock()  # a decoder must not be used by two threads
 
     @property
     def ready(self) -> bool:
@@ -59,11 +61,20 @@ class AudioReader:
             raise _invalid("it is empty")
         if len(data) % (SAMPLE_BYTES if self.format.encoding == "pcm" else 1):
             raise _invalid("its last sample is incomplete")
-        return data if self._decoder is None else self._decoder.feed(data)
+        with self._working:
+            return data if self._decoder is None else self._decoder.feed(data)
 
     def flush(self) -> bytes:
-        """Returns the samples that are still in the decoder at the end of the audio."""
-        return b"" if self._decoder is None else self._decoder.flush()
+        """Returns the samples that are still in the decoder at the end of the audio.
+
+        If a thread still decodes a message of a session that ends, there are none.
+        """
+        if self._decoder is None or not self._working.acquire(blocking=False):
+            return b""
+        try:
+            return self._decoder.flush()
+        finally:
+            self._working.release()
 
 
 def _invalid(why: str) -> BadRequest:

@@ -64,6 +64,7 @@ class Transcription:
         # The partial results of an utterance that has not ended.
         self._sent = ""
         self._to_skip = 0
+        self._logprobs: list[tuple[str, float]] = []  # of tokens whose text partial results have had
         self._hypothesis: list[str] = []
         self._partial_end = 0
         self._partial_cost_s = 0.0
@@ -181,10 +182,10 @@ class Transcription:
         for piece in job.pieces:
             known = min(self._to_skip, len(piece.text))  # already sent in partial results
             self._to_skip -= known
+            self._logprobs += [(token.decode("latin-1"), value) for token, value in piece.logprobs or ()]
             if text := piece.text[known:]:
-                logprobs = None if known else piece.logprobs
-                sent = None if logprobs is None else [(token.decode("latin-1"), value) for token, value in logprobs]
-                out.append(SpeechText(self.id, text, sent))
+                out.append(SpeechText(self.id, text, None if piece.logprobs is None else self._logprobs))
+                self._logprobs = []
         job.pieces.clear()
         if job.result is not None:
             cut, self.job, self.care = self._cut, None, 0
@@ -237,7 +238,7 @@ class Transcription:
         window.skipped, self._skipped = (self._skipped + cut.skipped) / SAMPLE_RATE, 0
         queued_s = max(0.0, self._started_at - self._ready_at) if computed_s else 0.0
         self._ready_at = self._clock()
-        self._hypothesis, self._sent, self._to_skip = [], "", 0
+        self._hypothesis, self._sent, self._to_skip, self._logprobs = [], "", 0, []
         self._free()
         state: dict[str, Any] = {"language": self._language, "prompted": True, "tokens": self._tokens}
         out.append(WindowTranscribed(self.id, asdict(window), self._used, state, queued_s, computed_s))
