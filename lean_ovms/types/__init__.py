@@ -173,6 +173,19 @@ class Image:
         return self.digest or hashlib.blake2b(self.pixels, digest_size=32, key=key).hexdigest()
 
 
+def distinct_pixels(images: Sequence[Image]) -> list[bytes]:
+    """Returns the pixels of each image, or b"" for one with the digest of an earlier one."""
+    first = {image.digest: number for number, image in reversed([*enumerate(images)])}
+    return [b"" if image.digest and first[image.digest] < at else image.pixels for at, image in enumerate(images)]
+
+
+def all_pixels(digests: Sequence[str], pixels: Sequence[bytes]) -> list[bytes]:
+    """Returns the pixels of each image, of which `distinct_pixels` left out some. Raises ValueError."""
+    digests = digests or [""] * len(pixels)
+    sent = {digest: each for digest, each in zip(digests, pixels, strict=True) if digest and each}
+    return [each or sent.get(digest, b"") for digest, each in zip(digests, pixels, strict=True)]
+
+
 IMAGE_TAG_START = "<ov_genai_"
 """The beginning of every placeholder that openvino_genai knows. No other text of a prompt may contain it."""
 IMAGE_TAG = IMAGE_TAG_START + "image_{}>"

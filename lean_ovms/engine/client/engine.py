@@ -19,7 +19,7 @@ from ...composition import records_of
 from ...config import Config
 from ...errors import BadRequest, RequestError, StartError, Unavailable, retry_after, too_slow
 from ...manifest import ENGINE
-from ...types import Image, SamplingParams
+from ...types import Image, SamplingParams, distinct_pixels
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from .. import protocol
 from ..protocol import changed_fields
@@ -265,8 +265,7 @@ class EngineClient:
             record.image_params, record.image_digests = [i.param for i in images], [i.digest for i in images]
             record.client, record.group, record.priority = client, group, priority
             record.adapter, record.truncation_side = adapter, truncation_side
-            first = {image.digest: number for number, image in reversed([*enumerate(images)])}
-            record.pixels = [b"" if i.digest and first[i.digest] < n else i.pixels for n, i in enumerate(images)]
+            record.pixels = distinct_pixels(images)
             record.audio, record.num_audio = list(audio), len(audio)
             if texts:
                 record.texts, record.parts, record.prompt = texts, len(texts), ""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest, too_many_characters
-from ...types import IMAGE_TAG_START, Image
+from ...types import IMAGE_TAG_START, Image, all_pixels
 from ..protocol import Submit
 from .sequence import ImagePrompt
 
@@ -65,8 +65,7 @@ def _images(submit: Submit) -> tuple[Image, ...]:
     times = submit.image_times or [[]] * len(submit.images)
     params = submit.image_params or ["messages"] * len(submit.images)
     digests = submit.image_digests or [""] * len(submit.images)
-    sent = {digest: pixels for digest, pixels in zip(digests, submit.pixels, strict=True) if digest and pixels}
-    pixels = [each or sent.get(digest, b"") for digest, each in zip(digests, submit.pixels, strict=True)]
+    pixels = all_pixels(digests, submit.pixels)
     return tuple(map(checked_image, submit.images, pixels, params, digests, times))
 
 

@@ -15,7 +15,7 @@ from ...errors import BadRequest, errors_of, too_many_characters, too_slow
 from ...models.model import Model, UsageRecorder
 from ...models.text_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
-from ...types import ChatPrompt, Image, Json
+from ...types import ChatPrompt, Image, Json, distinct_pixels
 from ...types.engine import ModelInfo, Vocabulary
 from ...util import files
 from .feature import PoolingOptions
@@ -66,7 +66,8 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
         _changed(params),
         [[at, image.height, image.width] for at, image in images],
         [image.param for _, image in images],
-        [image.pixels for _, image in images],
+        [image.digest for _, image in images],
+        distinct_pixels([image for _, image in images]),
     )
 
 

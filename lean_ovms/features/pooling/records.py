@@ -25,8 +25,10 @@ class Pool(PixelsRecord):
     """For each image: the index of its input, in whose text a tag marks the image's place, its height and its width."""
     image_params: list[str] = field(default_factory=list)
     """For each image the name of the request's field that has it, for errors."""
+    image_digests: list[str] = field(default_factory=list)
+    """The digest of each image; "" if unknown."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
-    """The pixels of each image, sent as attachments."""
+    """The pixels of each image, sent as attachments; b"" for one that has the digest of another."""
 
 
 @dataclass(slots=True)

@@ -15,11 +15,13 @@ from lean_ovms.config import Config
 from lean_ovms.engine.protocol import FrameError
 from lean_ovms.errors import BadRequest, RequestTimeout
 from lean_ovms.features.metrics.counts import PrometheusMetrics
+from lean_ovms.features.pooling.child.inputs import with_images
 from lean_ovms.features.pooling.model import PooledOutputs, PoolingModel, pool_record
 from lean_ovms.features.pooling.records import PooledPart
-from lean_ovms.features.pooling.types import IN_PROMPT, PooledOutput, PoolingParams
+from lean_ovms.features.pooling.types import IN_PROMPT, PooledOutput, PoolingParams, TextWithImages
 from lean_ovms.models.model import make_model
 from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.types import Image
 from tests.waiting import cancel
 
 PARAMS = PoolingParams()
@@ -136,3 +138,14 @@ async def test_a_query_that_all_pairs_share_is_sent_once() -> None:
     assert pool_record(1, [("q", "a"), ([1], "b")], PARAMS).queries == ["q", [1]]
     record: Any = pool_record(1, ["a", [1, 2]], PARAMS)
     assert (record.inputs, record.queries) == (["a", [1, 2]], [])
+
+
+async def test_the_pixels_of_an_image_that_several_texts_have_are_sent_once() -> None:
+    images = [Image(1, 1, b"abc", "x", "a"), Image(1, 1, b"def", "y", "b"), Image(1, 1, b"abc", "z", "a")]
+    inputs = [TextWithImages("1", (images[0],)), TextWithImages("2", (images[1], images[2]))]
+    record = pool_record(1, inputs, PARAMS)
+    assert record.pixels == [b"abc", b"def", b""]
+    found = with_images(record)
+    assert [replace(image, digest="") for one in found for image in one.images] == [  # type: ignore[union-attr]
+        replace(image, digest="") for image in images
+    ]

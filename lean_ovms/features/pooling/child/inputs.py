@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ....engine.generation.image_prompts import checked_image
 from ....errors import TOO_LONG, BadRequest, errors_of, too_long
-from ....types import Image
+from ....types import Image, all_pixels
 from ..records import Pool
 from ..types import IMAGES_ALONE, PoolingParams, TextOrTokens, TextWithImages
 from .pooler import Pooler, Prompt
@@ -20,7 +20,8 @@ NO_IMAGES = "This model reads text only"
 def with_images(command: Pool) -> list[Input]:
     """Returns the inputs of a request, with the images that belong to a text attached to it. Raises BadRequest."""
     images: dict[int, list[Image]] = {}
-    for (at, *size), pixels, param in zip(command.images, command.pixels, command.image_params, strict=True):
+    found = all_pixels(command.image_digests, command.pixels)
+    for (at, *size), pixels, param in zip(command.images, found, command.image_params, strict=True):
         images.setdefault(at, []).append(checked_image(size, pixels, param))
     return [
         TextWithImages(one, tuple(images[at])) if at in images and isinstance(one, str) else one
