@@ -154,7 +154,7 @@ def _sampling(metadata: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {**LLAMA_CPP_DEFAULTS}
     for key, (field, least, most) in SAMPLING.items():
         value = metadata.get(f"general.sampling.{key}")
-        if type(value) in (int, float) and not math.isnan(value):
+        if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
             found[field] = min(max(value, least), most)
     if isinstance(order := metadata.get("general.sampling.sequence"), str):
         found["samplers"] = order.split(";")

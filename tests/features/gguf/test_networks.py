@@ -216,6 +216,18 @@ def test_a_file_that_llama_cpp_has_saved_gives_the_same_answers(name, tmp_path, 
     assert "are not used" not in caplog.text
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("function", "softmax"), [(None, False), (1, True), (2, False), (4, None)])
+def test_experts_with_a_bias_are_weighted_by_the_function_that_the_file_names(function, softmax, tmp_path):
+    path = zoo_gguf.write(tmp_path / "x.gguf", "glm4_moe", **{"glm4moe.expert_gating_func": function})
+    if softmax is None:
+        with pytest.raises(StartError, match="its experts are weighted by the function 4, which is not supported"):
+            network.read(path)
+        return
+    kinds = {node.get_type_name() for node in network.read(path).get_ops()}
+    assert ("Softmax" in kinds) is softmax
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "factor"),
     [
