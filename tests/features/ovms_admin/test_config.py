@@ -146,6 +146,9 @@ async def test_one_model_may_be_asked_for_as_kserve_does(make_app: MakeApp) -> N
     for path, status_code in [
         ("/v2/models/m/ready", 200),
         ("/v2/models/m/versions/1/ready", 200),
+        ("/v2/models/m/ready/", 200),
+        ("/v2/models/m/versions/1/ready/", 200),
+        ("/v2/models/m/versions/1/2/ready", 404),
         ("/v2/models/m/versions/2/ready", 404),
         ("/v2/models/no/such/ready", 404),
     ]:

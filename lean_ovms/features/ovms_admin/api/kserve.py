@@ -6,8 +6,6 @@ version 1, like graphs in OVMS.
 
 from __future__ import annotations
 
-import re
-
 from ...._version import __version__
 from ....api.fields import RouteDoc
 from ....api.response import json
@@ -15,8 +13,6 @@ from ....api.services import Services
 from ....errors import ModelNotFound, Unavailable
 from ....observability.records import log_quietly
 from ....types import Request, Response
-
-MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
 
 
 @RouteDoc("Name and version of the server")
@@ -37,11 +33,13 @@ async def handle_ready(request: Request, services: Services) -> Response:
 
 @RouteDoc("Readiness of one model", errors=(503,), answer="")
 async def handle_model_ready(request: Request, services: Services) -> Response:
-    found = MODEL_PATH.fullmatch(request.path)
-    assert found is not None, "the route matches no other paths"
-    if found["version"] not in (None, "1"):
+    [whole] = request.ids
+    name, mark, version = whole.rpartition("/versions/")
+    if not mark or "/" in version:
+        name, version = whole, "1"
+    if version != "1":
         raise ModelNotFound("Model with requested version is not found")
-    model = services.registry.get(found["name"])
+    model = services.registry.get(name)
     if model.state == "loading":
         log_quietly()  # as while the server is starting
     if not model.require_ready().ready:

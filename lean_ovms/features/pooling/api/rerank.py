@@ -77,7 +77,7 @@ class RerankRequest:
     answer="object or array",
 )
 async def handle(request: Request, services: Services) -> Response:
-    cohere = request.path.endswith("/v2/rerank")
+    cohere = request.path.rstrip("/").endswith("/v2/rerank")
     rerank = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
     scores = await score(rerank.score)
     size = ENTRY_BYTES * len(scores.values) + (sum(map(len, rerank.score.documents)) if rerank.shown else 0)

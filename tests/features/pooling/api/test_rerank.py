@@ -194,7 +194,7 @@ async def test_coheres_limit_of_documents_may_exceed_the_window(make_pooling: Ma
     """Haystack's ranker sends max_tokens_per_doc 4096, Cohere's default, to every model."""
     app, engine = await make_pooling(kind, max_model_len=16)
     fields: dict[str, Any] = {"query": "abc", "documents": ["x" * 50, "y"], "max_tokens_per_doc": 4096}
-    for path in ("/v2/rerank", "/v1/v2/rerank"):
+    for path in ("/v2/rerank", "/v1/v2/rerank", "/v2/rerank/"):
         await ask(app, path, **fields)
         assert [params.truncate for _, params in engine.asked] == [-1] * len(engine.asked)
         assert "x" * 50 in str(engine.asked[-1][0])
