@@ -92,11 +92,9 @@ class LazyCompiledModel:
         if self._left == 0:
             self._requests = in_thread("compile", self._compiled)
 
-    def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
-        """Returns the network's infer requests, or None. It waits at most `timeout_s` for a begun compilation."""
-        if self._requests is None or not (timeout_s or self._requests.done()):
-            return None
-        return self._requests.result(timeout_s)
+    def get(self) -> InferRequestPool | None:
+        """Returns the network's infer requests; None if it is not compiled yet, or cannot be."""
+        return self._requests.result() if self._requests is not None and self._requests.done() else None
 
     def _compiled(self) -> InferRequestPool | None:
         try:

@@ -266,7 +266,7 @@ class PoolingTask(Task):
         batch = padded(items, self.pooler.info.pad_token_id, size)
         try:
             self.pooler.start(batch, alone)
-        except RuntimeError as error:
+        except Exception as error:  # an error of one batch, such as an image that does not fit, must not end the loop
             self._failed(items, error)
             return
         self._steps += 1
@@ -280,7 +280,7 @@ class PoolingTask(Task):
         free = self.pooler.slots - len(self._running)
         return min(self.options.pooling_batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
-    def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
+    def _failed(self, items: list[QueuedText], error: Exception) -> None:
         """Handles a failed batch: its only request fails, or if it has several, each is computed again by itself."""
         self._recoveries += 1
         requests = {item.request for item in items}

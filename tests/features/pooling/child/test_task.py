@@ -220,6 +220,22 @@ def test_a_text_that_cannot_be_tokenized_refuses_no_other_request(monkeypatch: p
     assert rig.tokens(numbers[0]) == [3, 4]
 
 
+def test_any_error_of_a_batch_ends_only_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    start = rig.pooler.start
+
+    def fails(batch: Any, alone: bool) -> None:
+        if 120 in batch.ids:  # an "x"
+            raise MemoryError("an image that does not fit")
+        start(batch, alone)
+
+    monkeypatch.setattr(rig.pooler, "start", fails)
+    wrong, right = rig.submit("x"), rig.submit("a", "b")
+    rig.run()
+    assert rig.error(wrong) == "The engine could not process this request."
+    assert len(rig.rows(right)) == 2
+
+
 def test_the_numbers_of_all_results_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "MOST_NUMBERS", 160)
     rig = Rig()
