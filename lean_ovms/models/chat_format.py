@@ -35,7 +35,7 @@ log = logging.getLogger("lean_ovms.models")
 
 UNPARSED = "skip_special_tokens is false, so reasoning and tool calls are not parsed"
 NO_TOOL_PARSER = "tool_choice requires a call, but no tool parser is set for this model"
-NO_REASONING = "thinking_token_budget has no effect: the model has no reasoning parser"
+NO_REASONING = "the limit of reasoning has no effect: the model has no reasoning parser"
 TEMPLATE_NOT_TRUSTED = (
     "chat_template is not accepted in requests; start the server with --trust_request_chat_template to allow it, "
     "or with --chat_template to set it for all requests"

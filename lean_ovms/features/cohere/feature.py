@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import BASES, EVERYWHERE, Feature, Route
+from ...manifest import BASES, EVERYWHERE, ErrorForm, Feature, Route
 
 FEATURE = Feature(
     name="cohere",
@@ -16,5 +16,17 @@ FEATURE = Feature(
         Route("POST", "/cohere/v2/chat", "api.chat:handle"),
         Route("POST", "/v2/embed", "api.embed:handle", EVERYWHERE, serves="embeddings"),
         Route("POST", "/embed", "api.embed:handle", BASES),
+    ),
+    error_forms=(
+        ErrorForm(
+            name="CohereError",
+            body="errors:cohere_error",
+            schema="errors:SCHEMA",
+            paths=(
+                "/cohere/",
+                *(f"{base}/v2/{task}/" for base in EVERYWHERE for task in ("chat", "embed", "rerank")),
+                *(f"{base}/embed/" for base in BASES),
+            ),
+        ),
     ),
 )

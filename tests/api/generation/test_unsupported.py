@@ -162,7 +162,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
 async def test_a_reasoning_budget_needs_a_reasoning_parser(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(lambda *_: say("x"), capable=True)
     response = await send(app, path, {"thinking_token_budget": 5})
-    assert warned(response) == ["thinking_token_budget has no effect: the model has no reasoning parser"]
+    assert warned(response) == ["the limit of reasoning has no effect: the model has no reasoning parser"]
     assert engine.submitted[0][1].thinking_token_budget is None
 
 

@@ -141,6 +141,17 @@ async def test_what_is_wrong_is_named(make_app: MakeApp) -> None:
         assert engine.submitted == [], fields
 
 
+@pytest.mark.parametrize("path", ["/v2/chat", "/v3/v2/chat", "/cohere/v2/chat", "/v2/embed", "/v1/embed", "/v2/rerank"])
+async def test_errors_have_the_message_where_coheres_clients_read_it(make_app: MakeApp, path: str) -> None:
+    """@ai-sdk/cohere 3.0.63 reads `message`, and shows "Bad Request" without it."""
+    app, _ = await make_app(say("x"))
+    body = await whole(await post(app, path, {"model": 5}))
+    found = body["error"]
+    assert (body.keys(), found["param"]) == ({"id", "message", "error"}, "model")
+    assert found["message"] in body["message"]
+    assert "model" in body["message"]
+
+
 async def test_a_format_and_strict_tools_are_imposed(make_app: MakeApp) -> None:
     app, engine = await make_app(say('{"a":1}'), **PARSING)
     schema = {"type": "object", "properties": {"abcde": {"type": "integer"}}, "required": ["abcde"]}
