@@ -126,7 +126,20 @@ class PagedModel:
             while_compiling()
         finally:  # an error of the network is raised before one of the concurrent work
             self._compiled = [(future.result(), kinds) for future, kinds in compiling]
-        compiled = self._compiled[0][0]
+        self._describe(self._compiled[0][0])
+        self.soft_caps = soft_caps
+        self._head: PagedModel | None = None
+        self._caches: list[Any] = []
+        self._states: list[Any] = []
+        self._cache_rows: list[NDArray[np.uint8]] = []
+        self._state_rows: list[NDArray[np.uint8]] = []
+        self._running: Any = None
+        self.adapting = False
+        self.new_states: list[int] = []
+        self.step_states: list[int] = []
+
+    def _describe(self, compiled: Any) -> None:
+        """Reads the inputs and outputs of a compiled network. Raises NotPageable if it has no KV cache."""
         self._ports = {_name(port): port for port in compiled.inputs}
         self._values = [port for port, each in enumerate(compiled.outputs) if not has_states(each.get_names())]
         self.vocab_size = int(compiled.outputs[self._values[0]].get_partial_shape()[-1].get_length())
@@ -140,17 +153,7 @@ class PagedModel:
         if not self._cache_names:
             raise NotPageable("none of its attention layers could be converted to paged attention")
         self.block_bytes: int = sum(map(self._bytes, self._cache_names))
-        self.soft_caps = soft_caps
-        self._head: PagedModel | None = None
         self.state_bytes = sum(map(self._bytes, self._state_names))
-        self._caches: list[Any] = []
-        self._states: list[Any] = []
-        self._cache_rows: list[NDArray[np.uint8]] = []
-        self._state_rows: list[NDArray[np.uint8]] = []
-        self._running: Any = None
-        self.adapting = False
-        self.new_states: list[int] = []
-        self.step_states: list[int] = []
 
     @cached_property
     def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:

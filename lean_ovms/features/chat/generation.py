@@ -264,36 +264,22 @@ class BodyReader:
         Raises:
             RequestError: Values do not go together, or the model cannot do what they ask for.
         """
-        values, model, config = self.values, self.model, self.model.config
+        values, model, stream = self.values, self.model, self.values["stream"]
         by_id = self._services.config.return_tokens_as_token_ids
-        capabilities, stream = model.capabilities, values["stream"]
-        parts = self._services.config.composition.parts
-        unread = [name for name, need in self._fields.needs.items() if need not in capabilities]
-        unread += [name for name, seam in self._fields.seams.items() if seam not in parts]
-        dropped, shared = [*unread], []
-        if values["cache_salt"] and not (config.enable_prefix_caching and "cache_salt" in capabilities):
-            dropped.append("cache_salt")
-            shared = [SHARED_CACHE] * config.enable_prefix_caching
+        unread = self._unread()
+        salt, shared = self._unused_salt()
+        dropped = unread + salt
         asked = {**values, **renamed} if renamed else values
         given = {**asked, **dict.fromkeys(dropped)} if dropped else asked
         file = {name: value for name, value in model.directory.generation_config.items() if name not in dropped}
         defaults = Defaults(file, 0 if self._body.unlimited else default_max_tokens)
-        sampling = build_sampling(given, defaults, config)
+        sampling = build_sampling(given, defaults, model.config)
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)
         sampling, ignored = self._adjusted(sampling)
-        combines = "beam_control" in capabilities
-        rule, notices = answer_rule(asked, offer, config, sampling, combines=combines)
-        record = current_record.get()
-        if rule is not None and (record is None or not follows_ovms(record)):
-            rule = replace(rule, checked=True)
-        known = "alternatives" in capabilities
-        vocab = model.info.vocab_size if model.known else 0
-        logprobs = logprobs.resolve(known=known, limit=config.max_logprobs, vocab=vocab)
-        if reported := logprobs.sampling_fields(sampling, stream=stream, known=known):
-            sampling = replace(sampling, **reported)
-        unknown = [] if known else logprobs.unknown(sampling)
+        rule, notices = self._rule(asked, offer, sampling)
+        logprobs, sampling, unknown = self._with_logprobs(logprobs, sampling, stream=stream)
         output = build_output(given, defaults, stream=stream)
         output.parse = parsed and output.skip_special_tokens
         output.parse_reasoning, output.parse_calls = self._body.parse_reasoning, self._body.parse_calls
@@ -319,6 +305,59 @@ class BodyReader:
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),
         )
+
+    def _unread(self) -> list[str]:
+        """Returns the names of the fields that the engine or the features of this server do not support."""
+        capabilities, parts = self.model.capabilities, self._services.config.composition.parts
+        unread = [name for name, need in self._fields.needs.items() if need not in capabilities]
+        return unread + [name for name, seam in self._fields.seams.items() if seam not in parts]
+
+    def _unused_salt(self) -> tuple[list[str], list[str]]:
+        """Returns the name of cache_salt if it is set but has no effect, and a warning if requests share a cache."""
+        cached = self.model.config.enable_prefix_caching
+        if not self.values["cache_salt"] or (cached and "cache_salt" in self.model.capabilities):
+            return [], []
+        return ["cache_salt"], [SHARED_CACHE] * cached
+
+    def _rule(
+        self, asked: Values, offer: ToolOffer, sampling: SamplingParams
+    ) -> tuple[OutputConstraint | None, list[str]]:
+        """Returns the constraint on the answer, None if any text is allowed, and warnings about what is not enforced.
+
+        Args:
+            asked: The values of the fields.
+            offer: The tools that may be called, and whether one must be.
+            sampling: The sampling parameters.
+
+        Raises:
+            RequestError: The constraint is invalid, or does not go together with the other fields.
+        """
+        combines = "beam_control" in self.model.capabilities
+        rule, notices = answer_rule(asked, offer, self.model.config, sampling, combines=combines)
+        record = current_record.get()
+        if rule is not None and (record is None or not follows_ovms(record)):
+            rule = replace(rule, checked=True)
+        return rule, notices
+
+    def _with_logprobs(
+        self, logprobs: LogprobsRequest, sampling: SamplingParams, *, stream: bool
+    ) -> tuple[LogprobsRequest, SamplingParams, list[str]]:
+        """Returns what the engine can report, the sampling parameters that ask for it, and warnings about the rest.
+
+        Args:
+            logprobs: The log probabilities that the client requests.
+            sampling: The sampling parameters.
+            stream: Whether the answer is streamed.
+
+        Raises:
+            BadRequest: More log probabilities are requested than are allowed.
+        """
+        known = "alternatives" in self.model.capabilities
+        vocab = self.model.info.vocab_size if self.model.known else 0
+        logprobs = logprobs.resolve(known=known, limit=self.model.config.max_logprobs, vocab=vocab)
+        if reported := logprobs.sampling_fields(sampling, stream=stream, known=known):
+            sampling = replace(sampling, **reported)
+        return logprobs, sampling, [] if known else logprobs.unknown(sampling)
 
     def _adjusted(self, sampling: SamplingParams) -> tuple[SamplingParams, list[str]]:
         """Applies the fields of other APIs' clients, and the model's defaults for them. Returns warnings, too.
