@@ -18,6 +18,9 @@ from .limits import MAX_TEXT
 SPARE_BYTES = 512 << 20
 """The address space in bytes for the library and the objects that it makes of a file."""
 
+NEEDS_CRYPTOGRAPHY = (
+    "the PDF file is encrypted with AES, for which this server lacks a package: pip install cryptography"
+)
 MOST_REASON = 200
 """The most characters of the library's reason for an error, which may quote the file."""
 
@@ -37,7 +40,7 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
 def read(data: bytes) -> dict[str, Any]:
     """Returns the text of a file, with empty lines between pages, and the number of pages; or the error."""
     import pypdf
-    from pypdf.errors import PyPdfError
+    from pypdf.errors import DependencyError, PyPdfError
 
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
@@ -52,6 +55,8 @@ def read(data: bytes) -> dict[str, Any]:
                 return {"error": f"the PDF file has more than {MAX_TEXT} characters"}
     except MemoryError:
         raise
+    except DependencyError:
+        return {"error": NEEDS_CRYPTOGRAPHY}
     except PyPdfError as error:
         return {"error": f"Invalid PDF file: {str(error)[:MOST_REASON]}"}
     except Exception as error:  # the library also raises other exceptions for damaged files

@@ -7,6 +7,7 @@ import io
 import sys
 
 import pypdf
+import pypdf.errors
 import pytest
 
 from lean_ovms.config import Config
@@ -69,6 +70,16 @@ def test_the_text_of_all_pages_is_read() -> None:
 )
 def test_what_cannot_be_read_is_said(data: bytes, error: str) -> None:
     assert str(reader_process.read(data)["error"]).startswith(error)
+
+
+def test_what_a_file_encrypted_with_aes_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pypdf reads RC4 by itself, and AES with a package that it does not require."""
+
+    def refuse(*_: object) -> None:
+        raise pypdf.errors.DependencyError("cryptography>=3.1 is required for AES algorithm")
+
+    monkeypatch.setattr(pypdf, "PdfReader", refuse)
+    assert reader_process.read(pdf("x")) == {"error": reader_process.NEEDS_CRYPTOGRAPHY}
 
 
 def test_no_text_is_endless(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,8 @@ def recognise(data: bytes | memoryview | FileSlice) -> Found | None:
             return Found(WAV)
         if head[:4] == b"FORM" and head[8:] == b"AIFF":
             return Found(AIFF)
-        if len(head) > 3 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:  # an ADTS frame
-            return Found(AAC)
+    if len(head) > 3 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:  # an ADTS frame
+        return Found(AAC, offset)
     if head[:4] == b"fLaC":
         return Found(FLAC, offset)
     return Found(MP3, offset) if _is_mpeg(head) else None

@@ -92,14 +92,13 @@ def _pixels(image: Image.Image, box: int, to_rgb: Callable[[Image.Image], Image.
 
 def _flattened(image: Image.Image) -> Image.Image:
     """Converts an image to RGB, in which transparent pixels become white."""
-    if image.mode.startswith("I") or image.mode == "F":
-        return _grey(image).convert("RGB")
+    opaque = _grey(image) if image.mode.startswith("I") or image.mode == "F" else image
     if _transparent(image):
         layer = image.convert("RGBA")
         white = Image.new("RGB", layer.size, (255, 255, 255))
-        white.paste(layer, mask=layer.getchannel("A"))
+        white.paste(layer if opaque is image else opaque.convert("RGB"), mask=layer.getchannel("A"))
         return white
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return opaque if opaque.mode == "RGB" else opaque.convert("RGB")
 
 
 def _transparent(image: Image.Image) -> bool:

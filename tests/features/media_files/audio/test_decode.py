@@ -86,6 +86,7 @@ OTHERS = {
     "m4a": lambda: film(tone(1.0, rate=48_000), "mp4", "aac", 48_000),
     "webm": lambda: film(tone(1.0, rate=48_000), "webm", "libopus", 48_000),
     "aac": lambda: film(tone(1.0, rate=48_000), "adts", "aac", 48_000),
+    "aac behind a tag": lambda: b"ID3\4\0\0\0\0\0\12" + bytes(10) + film(tone(1.0, rate=48_000), "adts", "aac", 48_000),
 }
 
 

@@ -61,6 +61,12 @@ def test_palettes_and_their_transparency_and_cmyk():
     assert first(file(image, "GIF", transparency=image.getpixel((0, 0))))[2] == (255, 255, 255)
 
 
+def test_transparent_values_of_16_bits_become_white():
+    grey = picture(0x80FF, (5, 4), "I;16")
+    assert first(file(grey, transparency=0x80FF))[2] == (255, 255, 255)
+    assert first(file(grey, transparency=0x80FE))[2] == (128, 128, 128)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_turns_the_picture(orientation):
     """The result is compared with Pillow's own handling of the tag."""
