@@ -50,6 +50,8 @@ DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
 HEADER_BYTES, BEGINNING_BYTES = 1 << 24, 1 << 16
 """Bytes that are read first of a whole header, and of its beginning alone. Most headers are not longer."""
+MOST_BYTES = 1 << 28
+"""Bytes of a header at most; the longest ones have a tenth of that. A file with holes may claim any number."""
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
 
@@ -351,6 +353,8 @@ def _of_file(path: Path, parse: Callable[[Cursor], T], count: int) -> T:
             try:
                 return parse(Cursor(data, size))
             except NotRead as error:
+                if error.end > MOST_BYTES:
+                    raise Malformed(f"it claims a header of more than {MOST_BYTES} bytes") from None
                 count = max(error.end, 2 * count)
     raise Malformed(ENDS)
 

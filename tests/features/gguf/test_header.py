@@ -159,6 +159,15 @@ def test_a_string_is_not_longer_than_the_file(read, length):
         read(file({"tokenizer.ggml.tokens": (9, array)}))
 
 
+def test_a_file_with_holes_is_not_read_into_memory(tmp_path):
+    path, text_of = tmp_path / "x.gguf", struct.pack("<Q", 1 << 39)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("x") + struct.pack("<I", 8) + text_of)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(StartError, match="it claims a header of more than 268435456 bytes"):
+        gguf.read(path)
+    assert GgufFile(path).task() == ""
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
     MAKERS[kind](tmp_path / "x.gguf")

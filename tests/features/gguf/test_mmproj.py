@@ -180,6 +180,8 @@ def test_a_file_that_is_not_used_is_named(options, reason, tmp_path, caplog, mon
          "embeddings for 2 deeper layers, but the model reads them in 1"),
         ({"clip__vision__block_count": None}, "its header lacks vision.block_count"),
         ({"clip__vision__image_mean": [0.5]}, "its header lacks vision.image_mean"),
+        ({"clip__vision__image_std": [0.5, 0.0, 0.5]}, "its header lacks vision.image_std"),
+        ({"clip__projector_type": [1, 2]}, "projector_type [1, 2] is not supported"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(changes, message, tmp_path):

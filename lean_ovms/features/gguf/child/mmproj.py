@@ -176,7 +176,8 @@ def _lacks(header: Header) -> str:
     """Returns the metadata that a file lacks to know its encoder, or "" if it lacks nothing."""
     for name in ("mean", "std"):
         found = header.metadata.get(f"clip.vision.image_{name}")
-        if not isinstance(found, list) or len(found) < COLOURS or not all(isinstance(each, float) for each in found):
+        numbers = [each for each in found if isinstance(each, float)] if isinstance(found, list) else []
+        if len(numbers) < COLOURS or (name == "std" and not all(numbers)):  # by which pixels are divided
             return f"vision.image_{name}"
     return next((f"vision.{name}" for name in SIZES if not header.number(f"vision.{name}")), "")
 
