@@ -294,7 +294,7 @@ class FormatRow(Row):
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class SettingsRow(Row):
-    """Files that hold options of models: a list of models, and a file in the directory of each model."""
+    """A notation for options of models, in a list of a server's models and in a file in each model's directory."""
 
     option: str
     """The option with the path of a file that lists the models of a server."""

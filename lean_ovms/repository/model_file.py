@@ -176,7 +176,7 @@ def quantized(names: Iterable[str], quantization: str) -> str:
 
 
 def usual(names: Iterable[str]) -> str:
-    """Returns the name of the file to use by default, or else the first one; "" if there is none."""
+    """Returns the name of a file with the quantization that its format prefers, or else the first; "" without any."""
     found = models_among(names)
     words = (row.usual for row in compose().formats if row.usual)
     return next((name for word in words if (name := quantized(found, word))), next(iter(found), ""))

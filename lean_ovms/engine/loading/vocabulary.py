@@ -190,7 +190,7 @@ def chars_to_bytes(piece: bytes) -> bytes:
 
 
 def text_to_bytes(text: str) -> bytes:
-    """Returns the bytes of a token in GPT-2's alphabet; those of its text in UTF-8 if it has other characters."""
+    """Returns the bytes for which a token's characters stand in GPT-2's alphabet; its UTF-8 if one is not in it."""
     try:
         return bytes(map(_BYTES.__getitem__, text))
     except KeyError:

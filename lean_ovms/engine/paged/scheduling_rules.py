@@ -212,7 +212,7 @@ class ChunkSizes:
         return most - (start + most) % self._block_size if start else most
 
     def learn(self, tokens: int, attended: int, seconds: float) -> None:
-        """Updates b or d from the time of a step with prompts.
+        """Updates b or d, the times of a token without and with context, from the time of a step with prompts.
 
         Small steps are ignored, since a part of their time does not depend on the size. Different steps update b and d,
         each using the known value of the other, so that neither drifts while only the other is updated.
@@ -270,7 +270,7 @@ class TimeShares:
         """Creates the object, with nothing charged.
 
         Args:
-            step_s: STEP_S, in the seconds of the clock.
+            step_s: The seconds of the clock in STEP_S; a clock that adds up threads counts more than one each second.
             clock: The clock with which steps are measured, in seconds.
         """
         self.active = False

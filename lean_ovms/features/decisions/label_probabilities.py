@@ -56,12 +56,12 @@ class LabelChances:
 
     @property
     def best(self) -> int:
-        """The place of the likeliest label."""
+        """The index of the likeliest label."""
         return self.chances.index(max(self.chances))
 
     @property
     def mean(self) -> float:
-        """The mean of the labels' places, weighted by their shares."""
+        """The mean of the labels' indices, weighted by their shares."""
         return sum(place * share for place, share in enumerate(self.shares))
 
 
@@ -192,7 +192,7 @@ async def _tokens(model: TextModel, prompt: ChatPrompt, labels: list[str]) -> tu
 
 
 def _reading(choice: CompletedChoice, labels: list[str], question: Labelled) -> LabelChances:
-    """Returns what is read for a question, whose labels are among those whose probabilities are known."""
+    """Returns the probabilities of a question's labels, which are some of `labels`, as the answer reports them."""
     [first] = choice.logprobs
     known = {label: (top.id, top.logprob) for label, top in zip(labels, first.top, strict=False)}
     own = [known[label] for label in question.labels]

@@ -155,7 +155,11 @@ class Member:
             self._cache.pump()
 
     def answer(self, result: bool | Callable[[], RequestError]) -> None:
-        """Ends the wait of all requests: with True each may use the model, which is counted, or else with an error."""
+        """Ends the wait of all requests.
+
+        With True, each of them may use the model and counts as running. With False, the model is retired. A function
+        returns the error that one of them gets.
+        """
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if waiter.granted.done():  # the task was cancelled and has not run since

@@ -227,7 +227,7 @@ class Header:
         return 0 if shape is None else math.prod(shape[1:])
 
     def _labels(self) -> list[str]:
-        """Returns the names of a classifier's classes, at most one for each class."""
+        """Returns the names of a classifier's classes. Names of more classes than the network has are left out."""
         return self.strings(f"{self.architecture}.classifier.output_labels")[: self.classes]
 
     def _layer_types(self) -> list[str] | None:

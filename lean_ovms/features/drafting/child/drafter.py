@@ -238,9 +238,9 @@ class _Confidence:
     """The drafter's own probabilities, for requests whose drafts end at an improbable token."""
 
     def __init__(self, drafting: list[Draft], logits: Logits) -> None:
-        """Computes the probabilities of tokens from logits [drafts, vocabulary].
+        """Computes the probabilities of tokens from logits [drafts, vocabulary] as the network made them.
 
-        Sampling parameters and grammars have not changed these yet.
+        Sampling parameters and grammars have no influence on them.
         """
         least = [draft.text.params.assistant_confidence_threshold for draft in drafting]
         self._least = {place: value for place, value in enumerate(least) if value > 0}

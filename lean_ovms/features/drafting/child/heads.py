@@ -134,7 +134,10 @@ def _layer_inputs(model: Any, layers: list[int] | None) -> list[Any]:
 
 
 def _sum_before(output: Any) -> Any:
-    """Returns the last residual sum before an attention's values or the logits."""
+    """Returns the last residual sum from which an output, the values of an attention or logits, is computed.
+
+    Raises NotPageable if there is not exactly one.
+    """
     found, waiting, seen = [], [output], set()
     while waiting:
         output = waiting.pop()

@@ -62,11 +62,11 @@ class _State:
     """The network's inputs for sequences, caches and states, to which the layers are connected while it is built."""
 
     def __init__(self, marks: Any = None, *, in_windows: bool = False) -> None:
-        """Makes the inputs.
+        """Makes the inputs of sequences and of states; those of caches are added by the layers.
 
         Args:
             marks: The input that marks tokens of images with bidirectional attention; None if there are no such tokens.
-            in_windows: Whether they have it in layers with a sliding window only.
+            in_windows: Whether only layers with a sliding window have bidirectional attention.
         """
         self._marks, self._in_windows = marks, in_windows
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]

@@ -91,7 +91,7 @@ class StateMixers:
         Args:
             layer: The number of the layer.
             x: The normalized input of the layer.
-            widths: The elements of the first two.
+            widths: The number of elements of the joined queries, keys and values, and of the gate.
         """
         name, shared = f"blk.{layer}", self._header.number("ssm.group_count")
         parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in DELTA.items()]

@@ -31,7 +31,7 @@ class KnownImage:
 
     @property
     def token(self) -> int:
-        """The id of all its tokens in a prompt."""
+        """The negative id that each of its tokens has in a prompt."""
         return -1 - self.number
 
 

@@ -27,7 +27,7 @@ class NotUsable(Exception):
 
 
 class Core:
-    """The library's classes."""
+    """The classes of the library xgrammar that are used here, with the arguments that they always get."""
 
     def __init__(self, registered: Any) -> None:
         """Looks up the classes of the library; `registered` returns the one registered under a name."""
