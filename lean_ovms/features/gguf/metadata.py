@@ -121,4 +121,6 @@ def says(name: str, value: Any) -> bool:
     if isinstance(value, list | StringArray):
         return any(says(name, each) for each in (value if isinstance(value, list) else value.decoded()))
     unset = UNSET.get(name, 0)
+    if isinstance(value, bool):
+        return value is not bool(unset)
     return bool(value) and (isinstance(value, str) or not math.isclose(value, unset, rel_tol=1e-6))

@@ -258,8 +258,9 @@ def test_a_base_of_positions_that_is_no_positive_number_is_refused(base, tmp_pat
 
 @pytest.mark.slow
 def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
-    network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.output_scale": 8.0}))
-    assert caplog.text.strip().endswith("are not used: attention.output_scale")
+    changes = {"llama.attention.output_scale": 8.0, "llama.attention.causal": False, "llama.swin_norm": False}
+    network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **changes))
+    assert caplog.text.strip().endswith("are not used: attention.causal, attention.output_scale")
 
 
 @pytest.mark.slow
