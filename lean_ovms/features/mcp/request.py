@@ -85,7 +85,7 @@ class Offered:
         return {**choice, "tools": tools + self._named(servers)}
 
     def _named(self, servers: Sequence[Json]) -> list[Json]:
-        """Returns the functions of tools that are named by their server, and by their name or None for all of them."""
+        """Returns the functions of the tools that a client names: one by its name, or all of a server."""
         named = {
             (one["server_label"], one.get("name"))
             for one in servers

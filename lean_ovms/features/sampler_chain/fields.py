@@ -190,10 +190,10 @@ def adjust(
     """Returns the parameters with the settings of the samplers, and warnings about the fields of the request.
 
     Args:
-        mine: The fields of the request, whose values are right.
+        mine: The fields of the request, which have been checked.
         sampling: The other parameters of the request.
         capabilities: What the model's engine can do.
-        defaults: The model's defaults for all fields. They have no effect where they cannot have one.
+        defaults: The model's defaults for all fields; not for beam search, nor for engines without samplers.
 
     Raises:
         BadRequest: A field of the request is combined with beam search, or a default of the model is wrong.

@@ -36,7 +36,7 @@ class SileroVad:
         return SileroDetector(self._request)
 
     def check(self, samples: Samples) -> Iterator[bool]:
-        """A SpeechCheck. The loudest seconds are tried first, to find speech fast."""
+        """Checks second by second for speech, as a SpeechCheck, the loudest second first, to find speech fast."""
         seconds = [samples[at : at + SAMPLE_RATE] for at in range(0, len(samples), SAMPLE_RATE)]
         for second in sorted(seconds, key=lambda one: -float(np.square(one).sum())):
             detector = self.detector()
