@@ -161,14 +161,9 @@ class MessageItem(OutputItem):
         if not logprobs:
             self._writer.delta(self.head, self._tail, text, b',"logprobs":[]}')
             return
-        entries = self.add_logprobs(logprobs)
-        self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % entries)
-
-    def add_logprobs(self, logprobs: Sequence[TokenLogprob]) -> bytes:
-        """Adds log probabilities, such as those of tokens without text, to the final item. Returns their JSON."""
         entries = orjson.dumps([entry(token, by_id=self._named_by_id) for token in logprobs])
         self._logprobs.extend(entries)
-        return entries
+        self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % entries)
 
     def item(self, status: str) -> Json:
         return self._announced() | {"status": status, "content": [self._part()]}

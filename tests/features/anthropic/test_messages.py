@@ -248,6 +248,20 @@ async def test_what_has_no_effect_is_warned_of(make_app: MakeApp) -> None:
     assert [value for name, value in response.headers if name == "Warning"] == []
 
 
+async def test_citations_that_are_asked_for_are_a_warning(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Cats purr."}}
+    cited = {**document, "citations": {"enabled": True}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [cited]}
+    foreign = {"type": "web_search_tool_result", "tool_use_id": "t", "content": ["x", 5]}
+    for block, warned in ((cited, True), (result, True), (document, False)):
+        messages = [{"role": "assistant", "content": [foreign]}, {"role": "user", "content": [block]}]
+        response = await post(app, PATH, {"model": "m", "max_tokens": 9, "messages": messages})
+        assert response.status == 200
+        assert any("citations" in value for name, value in response.headers if name == "Warning") is warned
+        await whole(response)
+
+
 WRONG = [
     ({"max_tokens": None}, "max_tokens: Field required"),
     ({"messages": None}, "messages: Field required"),
@@ -261,6 +275,7 @@ WRONG = [
     ({"tool_choice": {"type": "any"}}, "tool_choice"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type: 'web_search_20250305'"),
     ({"tools": [{"name": "f"}]}, "tools.0.input_schema: Field required"),
+    ({"tools": [WEATHER, WEATHER]}, f"tools.1.name: {WEATHER['name']!r} is not unique"),
     ({"mcp_servers": [{"url": "https://x"}]}, "mcp_servers: this endpoint does not connect"),
     ({"container": "c"}, "container: this server does not run code"),
     ({"output_config": {"format": {"type": "regex"}}}, "output_config.format must be of type json_schema"),

@@ -8,6 +8,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.features.responses.api import create
 from lean_ovms.features.responses.service import ResponseService
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import FakeEngine, Script, say
@@ -316,3 +317,12 @@ async def test_a_form_that_cannot_be_imposed_gets_a_warning_or_is_refused_under_
     assert (await refused(strict, text=text))["param"].startswith("text.format")
     both = {"text": {"format": {"type": "json_object"}}, "response_format": {"type": "regex", "pattern": "a"}}
     assert (await refused(strict, **both))["param"] == "text.format"
+
+
+async def test_the_loop_has_its_turns_while_several_choices_are_read(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(create, "DELTAS", 3)
+    app, _ = await make_app(say(*"abcdefgh", sequences=2))
+    body = await respond(app, n=2)
+    assert [item["content"][0]["text"] for item in body["output"]] == ["abcdefgh", "abcdefgh"]

@@ -7,6 +7,7 @@ Files by their id or URL are refused, since the model would answer without their
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -29,7 +30,7 @@ SUMMARY = "Summary of the conversation so far:\n"
 
 
 def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]]:
-    """Returns the conversation, and warnings about blocks that the model is not shown. Raises BadRequest."""
+    """Returns the conversation, and warnings about what has no effect in its blocks. Raises BadRequest."""
     if not messages:
         raise BadRequest("messages: at least one message is required", param="messages")
     found, unshown = list[Json](), list[Block]()
@@ -40,7 +41,17 @@ def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]
     if all(message["role"] == "system" for message in found):
         raise BadRequest("messages: at least one message of a user or an assistant must have content", param="messages")
     warnings = unshown_line([place for _, place in unshown], [block["type"] for block, _ in unshown])
+    if any(map(_asks_for_citations, messages)):
+        warnings.append("citations are not supported; the answer has none")
     return list(map(_joined, found)), warnings
+
+
+def _asks_for_citations(message: Json) -> bool:
+    """Returns whether a document or a search result of a message, or of a tool's result in it, is to be cited."""
+    blocks = message["content"] if isinstance(message["content"], list) else []
+    inner = [block["content"] for block in blocks if isinstance(block.get("content"), list)]
+    asked = [block.get("citations") for block in chain(blocks, *inner) if isinstance(block, dict)]
+    return any(isinstance(one, dict) and one.get("enabled") is True for one in asked)
 
 
 def is_prefill(messages: list[Json]) -> bool:

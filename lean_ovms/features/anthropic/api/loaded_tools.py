@@ -35,7 +35,10 @@ class LoadedTools:
         found = [(tool, read(tool, f"tools.{place}")) for place, tool in enumerate(tools or ())]
         self.first = [function for tool, function in found if tool.get("defer_loading") is not True]
         """The functions that are described at the beginning of the prompt."""
-        self._all = {function["function"]["name"]: function for _, function in found}
+        self._all: dict[str, Json] = {}
+        for place, (_, function) in enumerate(found):
+            if self._all.setdefault(name := function["function"]["name"], function) is not function:
+                raise BadRequest(f"tools.{place}.name: {name[:100]!r} is not unique", param=f"tools.{place}.name")
         self._callable = {function["function"]["name"]: function for function in self.first}
         self._shown: dict[str, Json] = {}  # the functions whose definitions are texts of the conversation
 

@@ -1,6 +1,6 @@
 """POST …/messages and …/messages/count_tokens: Anthropic's Messages API with OVMS's and vLLM's sampling parameters.
 
-https://docs.anthropic.com/en/api/messages. Not supported: server tools, MCP servers, PDFs and files, citations.
+https://docs.anthropic.com/en/api/messages. Not supported: server tools, MCP servers, files by their ids, citations.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ built-in tools other than those of MCP servers (server_tools.py), stored files, 
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from ....api.fields import RouteDoc
@@ -28,6 +29,9 @@ from ..response import TokenIds
 from ..server_tools import ToolStream, server_tools
 from ..service import ResponseService
 from ..store import Context
+
+DELTAS = 500
+"""The deltas of several choices that are read at once, after the generation, which takes 1.5 ms (2026-11)."""
 
 
 async def prepare(services: Services) -> None:
@@ -97,7 +101,10 @@ async def collect_response(
             await stream.push_to(Sink(events.deltas))
         else:
             await stream.push_to(Sink(deltas.extend))
-            events.deltas(sorted(deltas, key=lambda delta: delta.index))
+            deltas.sort(key=lambda delta: delta.index)
+            for start in range(0, len(deltas), DELTAS):
+                events.deltas(deltas[start : start + DELTAS])
+                await asyncio.sleep(0)  # others have their turn
     finally:
         await stream.aclose()
     final = events.finalize(stream.usage)
