@@ -20,6 +20,13 @@ class StoreUnavailable(StoreFailure):
     retry_after_s = 2
 
 
+class StoreTooSmall(StoreFailure):
+    """The error 507 of a conversation that has grown larger than the whole store may be."""
+
+    status = 507
+    code = "storage_full"
+
+
 class Rows(Protocol):
     """The result of a statement."""
 

@@ -23,7 +23,7 @@ from ...config import Config
 from ...errors import BadRequest, NotFound, StartError
 from ...types import Json
 from . import postgres, tables
-from .connection import Connection
+from .connection import Connection, StoreTooSmall
 from .database import Database
 from .feature import ResponseOptions
 from .items import REFERENCE, is_usable
@@ -139,9 +139,22 @@ class Store:
                 _put_response(db, _interrupted(body), turn)
                 db.execute("DELETE FROM run WHERE response = ?", (response_id,))
 
-    def _drop_excess(self, db: Connection, spare: str) -> None:
-        max_bytes = self._options.response_store_max_mb << 20
-        tables.drop_excess(db, spare, max_count=self._options.response_store_max_count, max_bytes=max_bytes)
+    def _drop_excess(self, db: Connection, spare: str, *, limited: bool = True) -> None:
+        """Deletes the oldest objects until no limit is exceeded.
+
+        Args:
+            db: The database.
+            spare: The id of an object that was just written, which is not deleted.
+            limited: Whether this object is an error if it is larger than the store may be, and has earlier turns. A
+                single request is smaller than the limit of a body, but a conversation may grow without end.
+
+        Raises:
+            StoreTooSmall: The object is too large.
+        """
+        most, count = self._options.response_store_max_mb, self._options.response_store_max_count
+        fits = tables.drop_excess(db, spare, max_count=count, max_bytes=most << 20)
+        if limited and not fits and tables.has_history(db, spare):
+            raise StoreTooSmall(f"the conversation is larger than the response store, which may have {most} MB")
 
     # --- before a generation ---
 
@@ -166,6 +179,7 @@ class Store:
     def finish(self, db: Connection, body: Json, context: Context) -> None:
         """Stores a finished response that was not stored when it started."""
         self._finish(db, body, context, _add_turn(db, context))
+        self._drop_excess(db, body["id"])
 
     @_transaction()
     def finish_started(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
@@ -176,13 +190,13 @@ class Store:
         if db.execute("DELETE FROM run WHERE response = ?", (body["id"],)).rowcount:
             turn = db.one("SELECT turn FROM entry WHERE id = ?", (body["id"],))
             self._finish(db, body, context, turn, frames)
+            self._drop_excess(db, body["id"], limited=False)
 
     def _finish(self, db: Connection, body: Json, context: Context, turn: int, frames: Sequence[bytes] = ()) -> None:
         tables.add_items(db, turn, body["output"], OUTPUT)
         _put_response(db, body, turn, frames)
         if context.conversation is not None and body["status"] in ("completed", "incomplete"):
             self._add_to_conversation(db, body, context, turn)
-        self._drop_excess(db, body["id"])
 
     def _add_to_conversation(self, db: Connection, body: Json, context: Context, turn: int) -> None:
         """Makes a turn the last of its conversation. If another was added meanwhile, a copy is added after that."""

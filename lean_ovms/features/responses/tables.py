@@ -251,8 +251,10 @@ def _delete_row(db: Connection, kind: str, name: str) -> tuple[int, int | None]:
     return (int(rows[0][0]) + ROW_BYTES, rows[0][1]) if rows else (0, None)
 
 
-def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -> None:
+def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -> bool:
     """Deletes the oldest responses, then the least recently used conversations, until no limit is exceeded.
+
+    Returns whether that succeeded.
 
     Args:
         db: The database.
@@ -265,7 +267,13 @@ def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -
         _drop_oldest(db, kind, spare, max(count - max_count, 0))
     while db.one("SELECT bytes FROM kept") > max_bytes:
         if not any(_drop_oldest(db, kind, spare, 1) for kind in (RESPONSE, CONVERSATION)):
-            break
+            return False
+    return True
+
+
+def has_history(db: Connection, name: str) -> bool:
+    """Returns whether the last turn of an entry has a turn before it."""
+    return db.one("SELECT parent FROM turn JOIN entry ON number = turn WHERE id = ?", (name,)) is not None
 
 
 def _drop_oldest(db: Connection, kind: str, spare: str, count: int) -> bool:

@@ -21,9 +21,11 @@ from lean_ovms.errors import NotFound, StartError, StoreFailure, WrongOptions
 from lean_ovms.features.responses import tables
 from lean_ovms.features.responses.connection import Connection
 from lean_ovms.features.responses.database import Database
+from lean_ovms.features.responses.items import read_items
 from lean_ovms.features.responses.service import ResponseService
 from lean_ovms.features.responses.sqlite import Sqlite
 from lean_ovms.features.responses.store import Context, Store
+from lean_ovms.features.responses.tables import CONVERSATION
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
@@ -300,6 +302,26 @@ async def test_what_is_too_big_is_forgotten_oldest_first(open_store: Callable[..
     assert found == [1, 2, 3, 4, 5], "each once as an item, once in its response: 200 KB"
     await store.finish(body_of(6, clock, size=3_000_000), Context())
     assert await kept(store, 7) == [6], "the newest stays, however big"
+
+
+async def test_a_conversation_does_not_grow_beyond_the_store(open_store: Callable[..., tuple[Store, Clock]]) -> None:
+    store, clock = open_store(response_store_max_mb=1)
+    items: list[Json] = read_items([{"role": "user", "content": "x" * 400_000}], "items")
+    await store.create_conversation({"id": "conv_1", "metadata": {}}, items)
+    await store.add_conversation_items("conv_1", items)
+    await store.finish(body_of(0, clock), Context())
+    with pytest.raises(StoreFailure, match="larger than the response store, which may have 1 MB") as caught:
+        await store.add_conversation_items("conv_1", items)
+    assert (caught.value.status, caught.value.code) == (507, "storage_full")
+    query = {"order": "asc", "after": None, "limit": 100}
+    assert len((await store.items(CONVERSATION, "conv_1", query))[0]) == 2
+    assert await kept(store, 1) == [0], "what was deleted to make room is there again"
+    context = await store.context(None, "conv_1", items)
+    with pytest.raises(StoreFailure, match="larger than"):
+        await store.finish(body_of(1, clock), context)
+    with pytest.raises(StoreFailure, match="larger than"):
+        await store.start(body_of(2, clock), context, ())
+    assert await kept(store, 3) == [0]
 
 
 async def test_a_turn_that_goes_while_the_next_one_is_generated_is_stored_again(open_app: OpenApp) -> None:
