@@ -21,7 +21,7 @@ from ..responses.tool_forms import ToolOrigin, error_text
 from .feature import McpOptions
 from .request import McpTool
 from .servers import ToolServer, tool_servers
-from .sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions, list_tools, shortened, text_of
+from .sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions, all_pages, list_tools, shortened, text_of
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -31,8 +31,6 @@ NAME = Field("name", "string", "its name on that server", required=True)
 CALL = FieldSet((SERVER, NAME, Field("arguments", "object", "arguments of the tool")))
 PROMPT = FieldSet((SERVER, NAME, Field("arguments", "object", "arguments of the prompt, as strings")))
 RESOURCE = FieldSet((SERVER, Field("uri", "string", "its URI on that server", required=True)))
-MOST = 1000
-"""Prompts, or resources, of a server that are listed."""
 
 
 @RouteDoc("The MCP servers of --tool_server with their tools, prompts and resources", errors=(429, 503))
@@ -122,7 +120,7 @@ async def _asked(sessions: ToolSessions, server: str, ask: Callable[[Client], Aw
     try:
         return await sessions.ask(server, ask)
     except ToolFailed as failed:
-        raise ListingFailed(f"The MCP server {server!r} failed: {failed}") from None
+        raise ListingFailed(f"The MCP server {server!r} failed: {failed}", code="mcp_request_failed") from None
 
 
 async def _describe(sessions: ToolSessions, name: str) -> Json:
@@ -145,7 +143,7 @@ async def _offers(client: Client) -> Json:
 
 
 async def _prompts(client: Client) -> list[Json]:
-    found = (await client.list_prompts()).prompts[:MOST]
+    found = await all_pages(client.list_prompts, "prompts")
     return [
         {"name": one.name, "description": one.description, "arguments": [_argument(row) for row in one.arguments or ()]}
         for one in found
@@ -157,7 +155,7 @@ def _argument(row: Any) -> Json:
 
 
 async def _resources(client: Client) -> list[Json]:
-    found = (await client.list_resources()).resources[:MOST]
+    found = await all_pages(client.list_resources, "resources")
     return [
         {"uri": str(one.uri), "name": one.name, "description": one.description, "mime_type": one.mime_type}
         for one in found

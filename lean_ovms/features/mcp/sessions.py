@@ -46,7 +46,7 @@ class ToolFailed(Exception):
 
 
 class ListingFailed(RequestError):
-    """The error 424 of a tool server that did not list its tools."""
+    """The error 424 of a tool server that did not list its tools, or answer another request."""
 
     status = 424
     kind = "external_connector_error"
@@ -259,27 +259,35 @@ def imported() -> tuple[Any, Any, Any]:
     return httpx2, mcp, streamable_http_client
 
 
-async def list_tools(client: Client) -> list[Json]:
-    """Returns the tools of a server. Raises an error, also if they cannot be written as JSON again."""
-    found: list[Json] = []
+async def all_pages(ask: Callable[..., Awaitable[Any]], name: str) -> list[Any]:
+    """Returns a list that a server sends in pages, at most MAX_LISTED members of it.
+
+    Args:
+        ask: Asks for a page by its cursor.
+        name: The member of a page with its part of the list.
+    """
+    found: list[Any] = []
     cursor: str | None = None
     while len(found) < MAX_LISTED:
-        page = await client.list_tools(cursor=cursor)
-        for tool in page.tools:
-            notes = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
-            found.append(
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "input_schema": tool.input_schema,
-                    "annotations": notes,
-                }
-            )
+        page = await ask(cursor=cursor)
+        found += getattr(page, name)
         cursor = page.next_cursor
         if not cursor:
             break
-    orjson.dumps(found)  # fails for numbers of more than 64 bits
     return found[:MAX_LISTED]
+
+
+async def list_tools(client: Client) -> list[Json]:
+    """Returns the tools of a server. Raises an error, also if they cannot be written as JSON again."""
+    found = [_tool(tool) for tool in await all_pages(client.list_tools, "tools")]
+    orjson.dumps(found)  # fails for numbers of more than 64 bits
+    return found
+
+
+def _tool(tool: Any) -> Json:
+    notes = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
+    shown = {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+    return {**shown, "annotations": notes}
 
 
 def shortened(text: str, most: int) -> str:

@@ -63,7 +63,8 @@ async def test_what_a_server_has_is_listed_called_and_read(make_app: MakeApp, mo
     assert await asked("resource", uri="notes://today") == {"text": "Feed the cat."}
 
     assert (await asked("resource", 400, uri="notes://picture"))["error"]["message"] == "the resource is not text"
-    assert (await asked("resource", 424, uri="notes://nothing"))["error"]["type"] == "external_connector_error"
+    error = (await asked("resource", 424, uri="notes://nothing"))["error"]
+    assert (error["type"], error["code"]) == ("external_connector_error", "mcp_request_failed")
     assert (await asked("call", 404, server="x", name="add"))["error"]["param"] == "server"
     assert (await asked("call", 400, name="add", arguments=[]))["error"]["param"] == "arguments"
     await ended(app)

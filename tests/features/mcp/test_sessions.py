@@ -198,6 +198,17 @@ async def test_results_and_errors_are_text_of_limited_length(tools: Tools) -> No
     await until(lambda: not servers.connections)
 
 
+async def test_lists_are_read_page_by_page_up_to_a_limit() -> None:
+    asked: list[str | None] = []
+
+    async def ask(cursor: str | None) -> Any:
+        asked.append(cursor)
+        return SimpleNamespace(tools=[cursor] * 400, next_cursor="abcdef"[len(asked)])
+
+    assert len(await sessions.all_pages(ask, "tools")) == 1000
+    assert asked == [None, "b", "c"]
+
+
 # --- --tool_server
 
 
