@@ -29,7 +29,7 @@ AND = "+"
 ASSUMED_PROMPT = "Qwen3-Reranker's prompt, which is not that of this model unless it was trained with it"
 """Describes the prompt of a language model that reranks and whose own prompt is not known."""
 MOST_NUMBERS = 1 << 25
-"""The most numbers in all results of one request: 128 MiB, or 400 MB as JSON."""
+"""The most numbers in all vectors of tokens, or sparse vectors, of one request: 128 MiB, or 400 MB as JSON."""
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
 

@@ -26,6 +26,7 @@ from ..types import (
     ONLY_PER_TOKEN,
     PER_TOKEN,
     SCORE,
+    SPARSE,
     VECTORS,
     PoolingInfo,
     PoolingParams,
@@ -227,8 +228,9 @@ class PoolingTask(Task):
                 f"the inputs together have {total} tokens, more than this server's limit of "
                 f"{self.options.max_pooling_tokens} (--max_pooling_tokens)"
             )
-        rows = total if self._gives_rows(one.params) else len(built)
-        if (numbers := rows * self.info.dimensions) > MOST_NUMBERS:
+        by_token = self._gives_rows(one.params)
+        numbers = (total if by_token else len(built)) * self.info.dimensions
+        if numbers > MOST_NUMBERS and (by_token or self.info.kind == SPARSE):
             raise BadRequest(f"the results together have {numbers} numbers, more than the limit of {MOST_NUMBERS}")
         request = QueuedPooling(command.id, one.params, len(built), self.inputs.unpooled(one.params))
         self._open[command.id] = request

@@ -236,15 +236,19 @@ def test_any_error_of_a_batch_ends_only_its_request(monkeypatch: pytest.MonkeyPa
     assert len(rig.rows(right)) == 2
 
 
-def test_the_numbers_of_all_results_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_all_vectors_of_tokens_and_of_sparse_ones_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "MOST_NUMBERS", 160)
     rig = Rig()
-    right = [rig.submit(*["a"] * 10), rig.submit("a" * 8, output=PER_TOKEN)]
-    wrong = [rig.submit(*["a"] * 11), rig.submit("a" * 9, output=PER_TOKEN)]
+    right = [rig.submit(*["a"] * 11), rig.submit("a" * 8, output=PER_TOKEN)]
+    wrong = rig.submit("a" * 9, output=PER_TOKEN)
     rig.run()
-    assert [len(rig.rows(number)) for number in right] == [10, 1]
-    for number in wrong:
-        assert rig.error(number) == "the results together have 176 numbers, more than the limit of 160"
+    assert [len(rig.rows(number)) for number in right] == [11, 1]
+    assert rig.error(wrong) == "the results together have 176 numbers, more than the limit of 160"
+    rig = Rig(pooling="SPLADE")
+    numbers = [rig.submit(*["a"] * count) for count in (10, 11)]
+    rig.run()
+    assert len(rig.rows(numbers[0])) == 10
+    assert rig.error(numbers[1]) == "the results together have 176 numbers, more than the limit of 160"
 
 
 def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:
