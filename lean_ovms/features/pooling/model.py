@@ -15,6 +15,7 @@ from ...errors import BadRequest, errors_of, too_many_characters, too_slow
 from ...models.model import Model, UsageRecorder
 from ...models.text_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
+from ...observability.records import current_client
 from ...types import ChatPrompt, Image, Json, distinct_pixels
 from ...types.engine import ModelInfo, Vocabulary
 from ...util import files
@@ -42,8 +43,15 @@ FLOAT_BYTES = 4
 _changed = changed_fields(PoolingParams)
 
 
-def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
-    """Makes the record of a request. Inputs are all single or all pairs; a query that all pairs share is sent once."""
+def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams, client: str = "") -> Pool:
+    """Makes the record of a request.
+
+    Args:
+        number: The number of the request.
+        inputs: The inputs, all single or all pairs. A query that all pairs share is sent once.
+        params: How the inputs are encoded.
+        client: The name of the client; "" if it is unknown.
+    """
     queries: list[TextOrTokens] = []
     single: list[TextOrTokens] = []
     images: list[tuple[int, Image]] = []
@@ -64,6 +72,7 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
         single,
         queries,
         _changed(params),
+        client,
         [[at, image.height, image.width] for at, image in images],
         [image.param for _, image in images],
         [image.digest for _, image in images],
@@ -222,7 +231,8 @@ class PoolingModel(TokenModel):
         if not inputs:
             return []
         results = PooledOutputs(len(inputs))
-        results.add(await self.engine.call(partial(pool_record, inputs=inputs, params=params), results.add))
+        make = partial(pool_record, inputs=inputs, params=params, client=current_client())
+        results.add(await self.engine.call(make, results.add))
         return results.all()
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:

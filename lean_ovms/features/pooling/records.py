@@ -21,6 +21,8 @@ class Pool(PixelsRecord):
     """The first halves of pairs, of which the inputs are the second: one for each, or one for all; else empty."""
     params: dict[str, Any]
     """The fields of a PoolingParams that differ from their defaults."""
+    client: str = ""
+    """The name of the client that sends it. Clients share the model fairly."""
     images: list[list[int]] = field(default_factory=list)
     """For each image: the index of its input, in whose text a tag marks the image's place, its height and its width."""
     image_params: list[str] = field(default_factory=list)

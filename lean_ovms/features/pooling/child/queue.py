@@ -4,9 +4,10 @@ A batch holds texts of about one length, of any number of requests. Measured 202
 length and up to 1,024 padded tokens, 120 short and 8 long texts took a ninth of the time that they took in one batch.
 Larger batches are no faster per token.
 
-Requests share the model fairly by tokens: each is charged the tokens that were computed for it, so one short text
-overtakes the 2,000 documents of another request. Requests with a lower priority value go first, but every AGING-th
-batch serves the oldest request.
+Clients share the model fairly by tokens, and so do the requests of one client: each is charged the tokens that were
+computed for it, so one short text overtakes the 2,000 documents of another request. Of one client's requests (with
+--priority_across_clients of all), those with a lower priority value go first. Every AGING-th batch serves the oldest
+request.
 """
 
 from __future__ import annotations
@@ -38,6 +39,17 @@ ALONE = 1 << 30
 
 
 @dataclass(slots=True, eq=False)
+class ClientShare:
+    """What one client with waiting requests has used of the model."""
+
+    client: str
+    """The name of the client; "" for all whose names are unknown."""
+    charged: float
+    """The client's virtual time in tokens. It begins at the least of the other clients' times and grows by the tokens
+    that are computed for the client."""
+
+
+@dataclass(slots=True, eq=False)
 class QueuedPooling:
     """A request whose inputs are tokenized."""
 
@@ -47,11 +59,15 @@ class QueuedPooling:
     """How its inputs are encoded."""
     missing: int
     """The number of inputs without a result."""
+    client: str = ""
+    """The name of the client that sent it."""
+    share: ClientShare = field(init=False)
+    """What its client has used, from the time at which it is queued."""
     unpooled: int = 0
     """The number of tokens at the beginning of each input that do not count in its pooled vector."""
     charged: float = 0.0
-    """The request's virtual time in tokens. It begins at the least of the other requests' times and grows by the tokens
-    that are computed for the request."""
+    """The request's virtual time in tokens. It begins at the least of its client's other requests' times and grows by
+    the tokens that are computed for the request."""
     waiting_tokens: int = 0
     """The number of tokens of its waiting inputs."""
     isolated: bool = False
@@ -94,15 +110,26 @@ class QueuedText:
 class TextQueue:
     """All waiting texts, and the choice of the next batch among them."""
 
-    def __init__(self, batch_tokens: int) -> None:
+    def __init__(self, batch_tokens: int, *, priority_across_clients: bool = False) -> None:
+        """Creates an empty queue.
+
+        Args:
+            batch_tokens: The most tokens in a batch, padding included.
+            priority_across_clients: Whether priorities are compared across clients, or only within one.
+        """
         self.requests: dict[int, QueuedPooling] = {}
         self.waiting = self.padded_tokens = 0
         """How many texts wait, and the sum of their padded lengths."""
         self._batch_tokens = self._room_tokens = batch_tokens
+        self._across = priority_across_clients
         self._batches = 0
 
     def add(self, request: QueuedPooling, items: list[QueuedText]) -> None:
-        request.charged = min((other.charged for other in self.requests.values()), default=0.0)
+        shares = {other.share for other in self.requests.values()}
+        same = [other for other in self.requests.values() if other.client == request.client]
+        least = min((share.charged for share in shares), default=0.0)
+        request.share = same[0].share if same else ClientShare(request.client, least)
+        request.charged = min((other.charged for other in same), default=0.0)
         self.requests[request.id] = request
         for item in items:
             self.put(item)
@@ -179,19 +206,25 @@ class TextQueue:
     def _most_urgent(self) -> QueuedPooling:
         if self._batches % AGING == 0:
             return min(self.requests.values(), key=lambda one: one.id)
-        return min(self.requests.values(), key=self._urgency)
+        return self._ranked()[0]
 
-    def _urgency(self, one: QueuedPooling) -> tuple[int, float, int]:
-        return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
+    def _ranked(self) -> list[QueuedPooling]:
+        """Returns all requests, the most urgent first: those of the client with the least time, then of the next."""
+        tokens = {one: min(one.waiting_tokens, self._batch_tokens) for one in self.requests.values()}
+        within = sorted(tokens, key=lambda one: (one.params.priority, one.charged + tokens[one], one.id))
+        clients: dict[ClientShare, tuple[int, float, int]] = {}
+        for one in within:  # the first of a client decides
+            level = one.params.priority if self._across else 0
+            clients.setdefault(one.share, (level, one.share.charged + tokens[one], one.id))
+        return sorted(within, key=lambda one: clients[one.share])
 
     def _sharing(self, first: QueuedPooling) -> list[QueuedPooling]:
         """Returns the requests that may share a batch with `first`, which comes first; the others by urgency."""
-        others = [
-            one
-            for one in self.requests.values()
-            if one is not first and not one.isolated and one.per_token == first.per_token
+        ranked = self._ranked()
+        return [
+            first,
+            *(one for one in ranked if one is not first and not one.isolated and one.per_token == first.per_token),
         ]
-        return [first, *sorted(others, key=self._urgency)]
 
     def _pop(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
         """Removes and returns at most `count` texts whose padded lengths are from `shortest` to `longest`."""
@@ -214,8 +247,9 @@ class TextQueue:
         return chosen
 
     def _charge(self, item: QueuedText, sign: int) -> None:
-        """Charges the request for a text that leaves the queue (`sign` 1), or refunds it if it goes back (-1)."""
+        """Charges request and client for a text that leaves the queue (`sign` 1); refunds them if it goes back (-1)."""
         item.request.charged += sign * item.cost
+        item.request.share.charged += sign * item.cost
         if sign > 0:
             item.request.waiting_tokens -= item.cost
             self.waiting -= 1

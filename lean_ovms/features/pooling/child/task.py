@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -106,9 +106,14 @@ class PoolingTask(Task):
         self.info = pooler.pooling
         self.max_queued = config.max_queued_requests
         self.options = config.of(PoolingOptions)
-        self.queue = TextQueue(self.options.pooling_batch_tokens)
+        self.max_queued_per_client = config.max_queued_requests_per_client
+        self.queue = TextQueue(
+            self.options.pooling_batch_tokens, priority_across_clients=config.priority_across_clients
+        )
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
+        self._admitted: dict[str, int] = {}  # the turn in which texts of each arriving client were tokenized last
+        self._turns = 0
         self._open: dict[int, QueuedPooling] = {}  # tokenized requests that are not fully answered
         self._running: dict[Batch, list[QueuedText]] = {}
         self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
@@ -149,6 +154,10 @@ class PoolingTask(Task):
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.max_queued:
             raise busy(requests_waiting(self.max_queued))
+        clients = [one.command.client for one in self._arriving.values() if isinstance(one.command, Pool)]
+        clients += [one.client for one in self.queue.requests.values()]
+        if clients.count(command.client) >= self.max_queued_per_client:
+            raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
         params = PoolingParams(**command.params)
         inputs = with_images(command)
         texts = self.inputs.texts(inputs, command.queries, params)
@@ -167,14 +176,13 @@ class PoolingTask(Task):
     # --- from texts to items
 
     def admit(self) -> None:
-        """Tokenizes some of the texts that have arrived in one call, by priority and then short requests first."""
-        arriving = list(self._arriving.values())
-        if not arriving:
+        """Tokenizes some of the texts that have arrived, in one call."""
+        if not self._arriving:
             return
-        if len(arriving) > 1:
-            arriving.sort(key=lambda one: (one.params.priority, one.cost))
+        self._turns += 1
         left, chosen, texts = TURN_CHARACTERS, [], []
-        for one in arriving:
+        for one in self._in_turn():
+            self._admitted[one.command.client] = self._turns
             part = one.texts[len(one.encoded) :]
             if one.cost > left:
                 part = _first(part, left)
@@ -186,6 +194,22 @@ class PoolingTask(Task):
             if left <= 0:
                 break
         self._tokenize(chosen, texts)
+
+    def _in_turn(self) -> list[Arriving]:
+        """Returns the requests that have arrived: one of each client, then a second one of each, and so on.
+
+        The client that has waited longest is first. A client's requests are ordered by priority, then short ones first.
+        """
+        if len(self._arriving) == 1:
+            self._admitted.clear()
+            return [*self._arriving.values()]
+        of_clients: dict[str, list[Arriving]] = {}
+        for one in sorted(self._arriving.values(), key=lambda one: (one.params.priority, one.cost)):
+            of_clients.setdefault(one.command.client, []).append(one)
+        self._admitted = {client: self._admitted.get(client, 0) for client in of_clients}
+        clients = sorted(of_clients, key=self._admitted.__getitem__)
+        turns = zip_longest(*(of_clients[client] for client in clients))
+        return [one for turn in turns for one in turn if one is not None]
 
     def _tokenize(self, chosen: list[tuple[Arriving, int]], texts: list[str]) -> None:
         """Tokenizes the next texts of some requests, and queues the inputs of those that are complete.
@@ -232,7 +256,8 @@ class PoolingTask(Task):
         numbers = (total if by_token else len(built)) * self.info.dimensions
         if numbers > MOST_NUMBERS and (by_token or self.info.kind == SPARSE):
             raise BadRequest(f"the results together have {numbers} numbers, more than the limit of {MOST_NUMBERS}")
-        request = QueuedPooling(command.id, one.params, len(built), self.inputs.unpooled(one.params))
+        unpooled = self.inputs.unpooled(one.params)
+        request = QueuedPooling(command.id, one.params, len(built), command.client, unpooled=unpooled)
         self._open[command.id] = request
         texts = [
             QueuedText(request, at, ids, types, given.images if isinstance(given, TextWithImages) else ())

@@ -48,10 +48,10 @@ class Rig(WorkerRig):
         self.batches.append([item.request.id for item in items])
         return items
 
-    def submit(self, *inputs: PoolingInput, **params: Any) -> int:
-        """Puts a request into the inbox. Returns its id."""
+    def submit(self, *inputs: PoolingInput, client: str = "", **params: Any) -> int:
+        """Puts a request of a client into the inbox. Returns its id."""
         number = self.next_id()
-        self.put(pool_record(number, inputs, PoolingParams(**params)))
+        self.put(pool_record(number, inputs, PoolingParams(**params), client))
         return number
 
     def records(self, kind: type[Any], number: int = 0) -> list[Any]:

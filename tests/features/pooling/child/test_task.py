@@ -16,6 +16,7 @@ from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
 from lean_ovms.features.pooling.child.model import ImagesAlone
 from lean_ovms.features.pooling.child.network import PaddedLength
 from lean_ovms.features.pooling.feature import PoolingOptions
+from lean_ovms.features.pooling.records import Pooled
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
 from lean_ovms.media.pixels import SquareProcessor
 from lean_ovms.types import Image
@@ -218,6 +219,51 @@ def test_a_text_that_cannot_be_tokenized_refuses_no_other_request(monkeypatch: p
     assert [len(rig.rows(number)) for number in numbers] == [2, 0, 1]
     assert rig.error(numbers[1]) == "not a text"
     assert rig.tokens(numbers[0]) == [3, 4]
+
+
+def finished(rig: Rig) -> list[int]:
+    """Runs all requests, and returns their ids in the order in which they end."""
+    rig.run()
+    return [record.id for record in rig.records(Pooled)]
+
+
+def test_clients_share_the_model_whatever_the_number_of_their_requests() -> None:
+    rig = Rig()
+    many = [rig.submit(*texts(60, 100), client="a") for _ in range(10)]
+    one = rig.submit(*texts(60, 100), client="b")
+    assert finished(rig).index(one) <= 2
+    rows = {number for batch in rig.batches[: len(rig.batches) // 4] for number in batch}
+    assert len(rows) > 2  # the requests of one client take turns, too
+    assert [len(rig.rows(number)) for number in many] == [60] * 10
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_priority_is_that_of_one_clients_requests_unless_the_operator_wants_it(across: bool) -> None:
+    rig = Rig(limits=LIMITS.replace(priority_across_clients=across))
+    for _ in range(6):
+        rig.submit(*texts(60, 100), client="a", priority=-5)
+    late, soon = (rig.submit(*texts(60, 100), client="b", priority=priority) for priority in (9, 3))
+    order = finished(rig)
+    assert order.index(soon) < order.index(late)
+    assert (order.index(soon) >= 5) == across
+
+
+def test_a_client_may_have_some_of_the_requests_that_wait() -> None:
+    rig = Rig(limits=LIMITS.replace(max_queued_requests=6, max_queued_requests_per_client=3))
+    numbers = [rig.submit("x", client=client) for client in "aaaabb"]
+    rig.run()
+    assert "3 requests of this client are already waiting" in rig.error(numbers[3])
+    assert [len(rig.rows(number)) for number in numbers] == [1, 1, 1, 0, 1, 1]
+
+
+def test_texts_of_clients_are_tokenized_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "TURN_CHARACTERS", 100)
+    rig = Rig()
+    long = [rig.submit("x" * 400, client="a", priority=-1) for _ in range(4)]
+    other = rig.submit("y" * 410, client="b")
+    assert finished(rig).index(other) <= 1
+    assert len(rig.task._admitted) <= 1  # nobody is remembered who has gone
+    assert [len(rig.rows(number)) for number in long] == [1] * 4
 
 
 def test_any_error_of_a_batch_ends_only_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
