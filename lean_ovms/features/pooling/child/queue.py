@@ -156,8 +156,9 @@ class TextQueue:
         """
         self._batches += 1
         self._room_tokens = tokens or self._batch_tokens
-        first = self._most_urgent()
-        sharing = [first] if first.isolated else self._sharing(first)
+        ranked = self._ranked()
+        first = min(ranked, key=lambda one: one.id) if self._batches % AGING == 0 else ranked[0]
+        sharing = [first] if first.isolated else _sharing(first, ranked)
         own = max(first.buckets)
         size = self._best_size(own, sharing) if self._is_small(first) else own
         room = self._room(size)
@@ -203,11 +204,6 @@ class TextQueue:
             rows, useful = rows + count, useful + count * length
         return useful / (FIXED_TOKENS + _rows(_usable(rows)) * size) if rows else 0.0
 
-    def _most_urgent(self) -> QueuedPooling:
-        if self._batches % AGING == 0:
-            return min(self.requests.values(), key=lambda one: one.id)
-        return self._ranked()[0]
-
     def _ranked(self) -> list[QueuedPooling]:
         """Returns all requests, the most urgent first: those of the client with the least time, then of the next."""
         tokens = {one: min(one.waiting_tokens, self._batch_tokens) for one in self.requests.values()}
@@ -217,14 +213,6 @@ class TextQueue:
             level = one.params.priority if self._across else 0
             clients.setdefault(one.share, (level, one.share.charged + tokens[one], one.id))
         return sorted(within, key=lambda one: clients[one.share])
-
-    def _sharing(self, first: QueuedPooling) -> list[QueuedPooling]:
-        """Returns the requests that may share a batch with `first`, which comes first; the others by urgency."""
-        ranked = self._ranked()
-        return [
-            first,
-            *(one for one in ranked if one is not first and not one.isolated and one.per_token == first.per_token),
-        ]
 
     def _pop(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
         """Removes and returns at most `count` texts whose padded lengths are from `shortest` to `longest`."""
@@ -254,6 +242,12 @@ class TextQueue:
             item.request.waiting_tokens -= item.cost
             self.waiting -= 1
             self.padded_tokens -= item.bucket
+
+
+def _sharing(first: QueuedPooling, ranked: list[QueuedPooling]) -> list[QueuedPooling]:
+    """Returns those of the ranked requests that may share a batch with `first`, which comes first."""
+    others = (one for one in ranked if one is not first and not one.isolated and one.per_token == first.per_token)
+    return [first, *others]
 
 
 def _usable(count: int) -> int:
