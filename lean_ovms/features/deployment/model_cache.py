@@ -47,7 +47,8 @@ class ModelCache:
         self._woken = asyncio.Event()  # set when the sleep that it was created for has ended
         self._keeps = False
         self._stopped = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # uvloop's handle of a time that has come does not know it
 
     # --- members
 
@@ -226,11 +227,11 @@ class ModelCache:
             self._unload_group(group)
 
     def _pump_at(self, when: float) -> None:
-        if self._timer is not None and self._timer.when() <= when:
-            return
         if self._timer is not None:
+            if self._timer_at <= when:
+                return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when, self._on_timer)
+        self._timer, self._timer_at = asyncio.get_running_loop().call_at(when, self._on_timer), when
 
     def _on_timer(self) -> None:
         self._timer = None

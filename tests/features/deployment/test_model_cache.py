@@ -12,7 +12,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
 from lean_ovms.features.deployment import model_cache as cache_module
-from lean_ovms.features.deployment.member import Member
+from lean_ovms.features.deployment.member import Member, now
 from lean_ovms.features.deployment.model_cache import ModelCache
 from lean_ovms.models.lifecycle import LOADED, LOADING, UNLOADED, UNLOADING, Residency
 from lean_ovms.observability.records import RequestRecord, current_record
@@ -629,3 +629,19 @@ async def test_a_configured_idle_time_is_overruled(memory: Memory, model_cache: 
     assert await one.member.hold()
     one.in_flight.remove()
     await until(lambda: not one.loaded)
+
+
+def test_a_time_that_has_come_is_no_error_with_uvloop() -> None:
+    uvloop = pytest.importorskip("uvloop")  # for such a time it returns a handle that does not know it
+
+    async def pump() -> None:
+        cache = ModelCache(1)
+        for seconds in (-1.0, 60.0, 0.0, 30.0):
+            cache._pump_at(now() + seconds)
+        await cache.stop()
+
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(pump())
+    finally:
+        loop.close()
