@@ -55,6 +55,7 @@ class SilenceTimer:
 
 
 EMPTY = "Error committing input audio buffer: the buffer is empty"
+"""The error for a commit without audio, which begins like OpenAI's."""
 
 
 @dataclass(slots=True)

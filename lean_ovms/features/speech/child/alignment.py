@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 POSITION_S = 2 * HOP / 16000
 """Seconds between two positions of the encoder's output."""
 MEDIAN = 7
+"""Positions of the median filter over attention."""
 BEFORE = "\"'“¿([{-"
 AFTER = "\"'.。,，!！?？:：”)]}、"
 """Punctuation that belongs to the next word, and to the one before."""

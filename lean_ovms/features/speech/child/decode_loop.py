@@ -9,7 +9,6 @@ wait are in a queue with groups of its own, which gets every other step.
 from __future__ import annotations
 
 import logging
-import re
 from collections import deque
 from dataclasses import asdict
 from functools import partial
@@ -26,14 +25,13 @@ from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue
 from .decode_rows import DecodeRow
 from .logits import Rules
 from .mel import LogMel
-from .recognizer import Job
+from .recognizer import Job, plain
 from .whisper_files import HOP, WhisperFiles
 
 log = logging.getLogger(__name__)
 
 SLOTS = 8
 """The most windows, or texts of files, that are decoded at once. Each has a state of its own in memory."""
-SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 
 
 class DecodeLoop:
@@ -154,8 +152,7 @@ class DecodeLoop:
         Of a long text only the last tokens are used, and special tokens in it are left out.
         """
         files = self._files
-        texts = [SPECIAL.sub("", text).strip() for text in (prompt, hotwords)]
-        wanted = [f" {text}" for text in texts if text]
+        wanted = [f" {text}" for text in map(plain, (prompt, hotwords)) if text]
         if not wanted or files.prev < 0:
             return []
         ids = [int(token) for one in self._tokenizer.encode(wanted) for token in one if token < files.eot]

@@ -25,7 +25,7 @@ NO_SPEECH = 0.6
 """Whisper's thresholds."""
 LOOP_TOKENS = 40
 LOOP_TIMES = 4
-"""The number of repetitions of a block of tokens at the end of a text from which on the text counts as a loop."""
+"""The tokens, and the repetitions of a block of tokens, at the end of a text from which on it counts as a loop."""
 
 
 class Attempt:

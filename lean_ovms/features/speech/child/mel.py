@@ -15,8 +15,11 @@ from .recognizer import Samples
 from .whisper_files import HOP
 
 N_FFT = 400
+"""Samples of a frame."""
 MIN_POWER = 1e-10
+"""The least power of a band, which has a logarithm."""
 RANGE = 8.0
+"""How far logarithms may be below the highest one."""
 LINEAR_HZ = 200.0 / 3
 """Slaney's mel scale: linear up to 1000 Hz, then logarithmic."""
 LOG_FROM_HZ, LOG_STEP = 1000.0, np.log(6.4) / 27.0

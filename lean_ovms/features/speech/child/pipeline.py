@@ -26,8 +26,8 @@ from ....engine.loading.pipeline_choice import as_start_error
 from ....errors import EngineLost, RequestError
 from ....types.engine import ModelInfo, Vocabulary
 from ..params import SpeechInfo, TranscribeParams
-from .pipeline_kinds import Kind, Texts, plain
-from .recognizer import Job
+from .pipeline_kinds import Kind, Texts
+from .recognizer import Job, plain
 
 STEP_S = 0.02
 """Longest time of a step: until commands are read again."""

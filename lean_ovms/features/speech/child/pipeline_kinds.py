@@ -5,7 +5,6 @@ https://github.com/openvinotoolkit/openvino.genai/tree/master/src/cpp/src/automa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from ..params import TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, 
 from . import whisper_files
 from .recognizer import Job
 
-SPECIAL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
 MIN_TIMED = 8
 """Tokens of a window with timestamps: with fewer Whisper's pipeline may not return."""
 QWEN_TOKENS = 1024
@@ -191,11 +189,6 @@ def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
     named = config.get("support_languages") or ()
     known = [languages.find(str(name), languages.NAMES) for name in named]
     return Kind([code for code in known if code] or QWEN_LANGUAGES, ends)
-
-
-def plain(text: str) -> str:
-    """Replaces with spaces what the tokenizer would read as special tokens. Without them, others could be formed."""
-    return SPECIAL.sub(" ", text).strip()
 
 
 def _sampling(params: TranscribeParams) -> dict[str, Any]:

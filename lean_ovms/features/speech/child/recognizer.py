@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +15,13 @@ from ..params import TextDelta, TranscribeParams, WindowDone
 
 Samples = NDArray[np.float32]
 """Mono audio at 16 kHz, -1 to 1."""
+SPECIAL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
+"""Matches special tokens of Whisper and of Qwen3-ASR."""
+
+
+def plain(text: str) -> str:
+    """Replaces with spaces what the tokenizer would read as special tokens. Without them, others could be formed."""
+    return SPECIAL.sub(" ", text).strip()
 
 
 @dataclass(slots=True, eq=False)

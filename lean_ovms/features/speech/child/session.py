@@ -17,7 +17,9 @@ from .windows import Cut, Cutter, FileCutter, TurnCutter
 LONG = 30 * SAMPLE_RATE
 """Samples from which on a request is a long one."""
 AHEAD_CUTS = 2
+"""Windows of a file that may wait; meanwhile no more of its audio is cut."""
 MIN_SAMPLES = SAMPLE_RATE // 10
+"""The least samples of a window; a shorter one is filled up with silence."""
 MIN_READ = SAMPLE_RATE // 2
 """The least number of samples from one window to the next, whatever the model returns."""
 MIN_REST = SAMPLE_RATE // 4
@@ -41,11 +43,13 @@ class Transcription:
         self.turn = 0
         """The place of the request in the queue, in virtual time."""
         self.care = command.care
+        """How the next window is computed: ALONE or PLAIN of records.Transcribe, or 0 for the usual way."""
         self.job: Job | None = None
         """The window of the request that is being computed; None if there is none."""
         self.check: Iterator[bool] | None = None
         """The check for speech of the next window, as far as it has been done; None before it."""
         self.partial = False
+        """Whether `job` is a partial result of an utterance that has not ended."""
         self.cutter: Cutter
         if self.params.turns is not None:
             self.cutter = TurnCutter(command.start, window, self.params.turns, detector())

@@ -21,6 +21,7 @@ FILE = Path(silero.__file__).parent / "silero_vad_openvino_16k.onnx"
 CONTEXT = 64
 """Samples before a frame that are part of its input, too."""
 STATE = (2, 1, 128)
+"""The shape of the network's state."""
 SPEECH = 0.3
 """A part of a file without a frame of this probability has no speech."""
 

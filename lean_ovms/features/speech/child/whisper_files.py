@@ -9,6 +9,7 @@ from ....errors import StartError
 from ....util import files
 
 HOP = 160
+"""Samples of a frame of features."""
 DEFAULT_FRAMES = 3000
 DEFAULT_TARGET = 448
 DEFAULT_INITIAL_TIMESTAMP = 50

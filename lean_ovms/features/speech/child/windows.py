@@ -20,11 +20,13 @@ PAD = int(0.3 * SAMPLE_RATE)
 GAP = 5 * SAMPLE_RATE
 """Samples of silence that end a window, and are skipped."""
 MIN_SPEECH_FRAMES = 3
+"""Consecutive frames of speech with which an utterance begins."""
 HYSTERESIS = 0.15
 """How far the probability may fall below the threshold before speech is over."""
 SEARCH, QUIET = SAMPLE_RATE, SAMPLE_RATE // 10
 """A window that is full is cut in the middle of the quietest 100 ms of its last second."""
 HOP = 160
+"""Samples from one place that is tried for a cut to the next."""
 
 
 @dataclass(slots=True)
@@ -100,11 +102,13 @@ class Cutter:
 
     @property
     def pending(self) -> bool:
+        """Whether `work` has something to do."""
         if self.finished:
             return False
         return self._ended or self.buffer.end - self._position >= FRAME
 
     def feed(self, data: bytes, last: bool) -> None:
+        """Adds the next samples, of 16 bits; `last` says that none follow."""
         if data:
             self.buffer.append(data)
         self._ended |= last

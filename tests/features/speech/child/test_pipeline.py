@@ -18,8 +18,8 @@ from lean_ovms.errors import EngineLost, StartError
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child import pipeline_kinds
 from lean_ovms.features.speech.child.pipeline import PipelineRecognizer
-from lean_ovms.features.speech.child.pipeline_kinds import FunAsr, Kind, Texts, Whisper, plain
-from lean_ovms.features.speech.child.recognizer import Job
+from lean_ovms.features.speech.child.pipeline_kinds import FunAsr, Kind, Texts, Whisper
+from lean_ovms.features.speech.child.recognizer import Job, plain
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.child.whisper_files import read
 from lean_ovms.features.speech.params import TextDelta, TranscribeParams, WindowDone
