@@ -38,6 +38,7 @@ class TranscriptionStream(IteratedSource[SpeechEvent]):
             sink.push(events)
 
         await super().push_to(Sink(push, sink.paused))
+        self._transcript.seconds = self._audio.seconds  # there are no events of audio at the end in which nobody speaks
 
     async def aclose(self) -> None:
         try:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.speech.params import TextDelta
 from lean_ovms.observability.records import RequestRecord
 from tests.api.conftest import events, parts
+from tests.features.realtime.fakes import speech_app
 from tests.features.speech.api.conftest import TRANSLATE, MakeSpeech, refused, said, send
-from tests.features.speech.scripts import HELLO, spoken
+from tests.features.speech.scripts import HELLO, InlineDecoding, spoken
+from tests.recordings import pcm, tone, wav
 from tests.streams import pieces
 
 TWO = [*HELLO, *spoken(" Go", " on.", start=30.0, stopped="length")]
@@ -159,3 +162,15 @@ async def test_a_client_that_leaves_ends_the_work(make_speech: MakeSpeech) -> No
     await response.aclose()
     assert engine.closed == 1
     assert app.services.get(AudioDecoder)._slots.used == 0
+
+
+async def test_the_length_is_that_of_the_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nobody speaks in the rest of it, of which there are no events."""
+    monkeypatch.setattr(decoder, "_Process", InlineDecoding)
+    app, _ = await speech_app()
+    fields = [("response_format", "verbose_json"), ("chunking_strategy[type]", "server_vad")]
+    file = wav(pcm(tone(1.0)) + bytes(32_000 * 120))
+    *_, done, _ = await streamed(app, *fields, file=file)
+    assert (done["text"], done["duration"]) == ("five five", 121.0)
+    assert done["usage"]["input_token_details"]["audio_tokens"] == 12_100
+    await app.close()
