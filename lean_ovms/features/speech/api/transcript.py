@@ -11,6 +11,9 @@ from ..params import Segment, SpeechEvent, TextDelta, WindowDone, Word
 FRAMES_PER_S = 100
 """The number of Whisper's frames per second, which count as tokens of audio, as in vLLM."""
 
+ENTRY_BYTES = 200
+"""The approximate size in JSON of a segment, a word or a log probability."""
+
 Logprobs = list[tuple[bytes, float]]
 """The bytes and the log probability of each token. A token may be a part of a character."""
 
@@ -81,6 +84,11 @@ class Transcript:
             text = text.lstrip()
         self.text += text
         return text
+
+    @property
+    def size(self) -> int:
+        """The approximate size of its answer in bytes."""
+        return len(self.text) + ENTRY_BYTES * (len(self.segments) + len(self.words) + len(self.logprobs))
 
     @property
     def audio_tokens(self) -> int:

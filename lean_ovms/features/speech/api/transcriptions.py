@@ -7,6 +7,7 @@ request reads the form, decodes the file, transcribes the audio and answers.
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc
@@ -42,8 +43,11 @@ async def _serve(request: Request, services: Services, fields: FieldSet, task: s
         transcript = Transcript()
         stream = TranscriptionStream(parsed.model.transcribe(audio, parsed.params), audio, transcript)
         await stream.begin(services.config.sse_ping_s)
-        return sse.response(stream, TranscriptRenderer(parsed, transcript), services.config.sse_ping_s, parsed.headers)
-    return answer(parsed, await collect(parsed, audio))
+        renderer = TranscriptRenderer(parsed, transcript, services.offload)
+        ping_s = services.config.sse_ping_s
+        return sse.response(stream, renderer, ping_s, parsed.headers, before_end=renderer.before_end)
+    found = await collect(parsed, audio)
+    return await services.offload.run(found.size, partial(answer, parsed, found), inline_below=INLINE_BYTES)
 
 
 async def collect(parsed: AudioRequest, audio: AudioStream) -> Transcript:

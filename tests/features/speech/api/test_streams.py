@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from lean_ovms.errors import EngineFailure
 from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
-from lean_ovms.features.speech.params import TextDelta
+from lean_ovms.features.speech.api import answers
+from lean_ovms.features.speech.params import TextDelta, Word
 from lean_ovms.observability.records import RequestRecord
 from tests.api.conftest import events, parts
 from tests.features.realtime.fakes import speech_app
@@ -174,3 +176,21 @@ async def test_the_length_is_that_of_the_whole_file(monkeypatch: pytest.MonkeyPa
     assert (done["text"], done["duration"]) == ("five five", 121.0)
     assert done["usage"]["input_token_details"]["audio_tokens"] == 12_100
     await app.close()
+
+
+async def test_a_long_answer_is_made_beside_the_event_loop(
+    make_speech: MakeSpeech, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+    make = answers._word
+
+    def word(one: Word) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return make(one)
+
+    monkeypatch.setattr(answers, "_word", word)
+    app, _ = await make_speech(spoken(*[" one"] * 300))
+    detailed = [("timestamp_granularities[]", "word"), ("response_format", "verbose_json")]
+    *_, done, _ = await streamed(app, *detailed)
+    assert len(done["words"]) == len((await said(app, *detailed))["words"]) == 300
+    assert threads == [False] * 600
