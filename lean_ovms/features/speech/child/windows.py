@@ -139,6 +139,13 @@ class Cutter:
         self._close(self.buffer.end)
         self.finished = True
 
+    def _close(self, end: int) -> None:
+        """Ends the last window, since the audio ends at this position, and skips what is in none."""
+        self._close_window(end)
+        if end > self._cursor:
+            self.cuts.append(Cut(end, end, end - self._cursor))
+            self._cursor = end
+
     def _cut(self, end: int, *, sure: bool = False) -> None:
         """Ends the window in progress at a position."""
         assert self.speech_since is not None
@@ -149,8 +156,8 @@ class Cutter:
         """Works on the next frame, after which the position is `end`."""
         raise NotImplementedError
 
-    def _close(self, end: int) -> None:
-        """Ends the last window, since the audio ends at this position."""
+    def _close_window(self, end: int) -> None:
+        """Ends the window in progress, if there is one, at the end of the audio."""
         raise NotImplementedError
 
     def _quiet(self, start: int) -> int:
@@ -209,12 +216,9 @@ class FileCutter(Cutter):
             self._cut(self._quiet(self.speech_since))
             self.speech_since = self._cursor if self._last_sound > self._cursor else None
 
-    def _close(self, end: int) -> None:
+    def _close_window(self, end: int) -> None:
         if self.speech_since is not None:
             self._cut(min(self._last_sound + PAD, end) if self._skip_silence else end)
-        if end > self._cursor:
-            self.cuts.append(Cut(end, end, end - self._cursor))
-            self._cursor = end
 
 
 class TurnCutter(Cutter):
@@ -252,6 +256,6 @@ class TurnCutter(Cutter):
         self.turns.append((False, end))
         self._run = 0
 
-    def _close(self, end: int) -> None:
+    def _close_window(self, end: int) -> None:
         if self.speech_since is not None:
             self._cut(end)
