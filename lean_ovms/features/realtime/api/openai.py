@@ -116,12 +116,13 @@ class OpenAi:
 
     async def _append(self, audio: str) -> None:
         known, stream = self._session.current, await self._session.open()
-        detected = stream.settings.turns is not None
         if stream is not known:
             items = self._streams[stream] = _Items()
-            if not detected:
+            if stream.settings.turns is None:
                 items.waiting.append(_Item(stream.item_id, stream.offset_s))
-        await self._session.append(audio, committed=detected)
+            else:
+                stream.committed.set()
+        await self._session.append(stream, audio)
         self._silence.begin()
 
     async def _commit(self) -> None:

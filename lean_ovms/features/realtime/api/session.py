@@ -203,14 +203,8 @@ class TranscriptionSession:
         if stream is not None and (stream.settings.turns or settings.turns or stream.reader.format != settings.format):
             await self.close_stream(stream)
 
-    async def append(self, audio: str, *, committed: bool) -> None:
-        """Adds audio in base64 to the current stream, or to a new one.
-
-        If `committed`, the text of a new stream is sent while it is transcribed.
-        """
-        stream = await self.open()
-        if committed:
-            stream.committed.set()
+    async def append(self, stream: Stream, audio: str) -> None:
+        """Adds audio in base64 to the current stream. Raises RequestError."""
         reader = stream.reader
         if not reader.ready:
             await asyncio.to_thread(reader.prepare)

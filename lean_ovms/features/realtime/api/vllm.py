@@ -83,7 +83,10 @@ class Vllm:
             case "session.update":
                 await self._update(event)
             case "input_audio_buffer.append":
-                await session.append(audio_of(event), committed=self._started)
+                audio, stream = audio_of(event), await session.open()
+                if self._started:
+                    stream.committed.set()
+                await session.append(stream, audio)
             case "input_audio_buffer.commit":
                 await self._commit(final=read_one(FINAL, event.get("final")))
             case _:
