@@ -783,6 +783,15 @@ def test_a_text_is_spoken(speech_page: Any) -> None:
     write(page.locator("#speak-text"), "The first sentence is here. The second one is there!")
     page.select_option("#voice", "loud")
     write(page.locator("#speed"), "2")
+    page.evaluate("""() => {
+        window.players = [];
+        window.AudioContext = class extends AudioContext {
+          constructor(options) {
+            super(options);
+            players.push(this);
+          }
+        };
+    }""")
     with page.expect_request("**/v1/audio/speech") as asked:
         page.click("#speak")
     assert asked.value.post_data_json["voice"] == "loud"
@@ -794,6 +803,7 @@ def test_a_text_is_spoken(speech_page: Any) -> None:
     )
     assert seconds == pytest.approx(0.26, abs=0.02)
     assert "0.3 s of speech" in page.inner_text("#speak-result")
+    page.wait_for_function("players.length === 1 && players[0].state === 'closed'")
 
 
 def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_page: Any) -> None:
@@ -850,6 +860,25 @@ def test_the_microphone_is_recorded_as_wav(speech_page: Any) -> None:
     with wave.open(io.BytesIO(asked[0][at:].encode("latin-1"))) as file:
         assert (file.getframerate(), file.getnchannels()) == (16_000, 1)
         assert file.getnframes() > 4_000
+
+
+def test_a_second_press_while_the_browser_asks_for_the_microphone_ends_the_recording(speech_page: Any) -> None:
+    hears(speech_page)
+    speech_page.evaluate("""() => {
+        const media = navigator.mediaDevices, ask = media.getUserMedia.bind(media);
+        window.tracks = [];
+        media.getUserMedia = async (what) => {
+          await new Promise((answered) => (window.allow = answered));
+          const stream = await ask(what);
+          window.tracks.push(...stream.getTracks());
+          return stream;
+        };
+    }""")
+    speech_page.click("#record")
+    speech_page.click("#record")
+    speech_page.evaluate("window.allow()")
+    speech_page.wait_for_function("tracks.length && tracks.every((track) => track.readyState === 'ended')")
+    assert speech_page.get_attribute("#record", "aria-pressed") == "false"
 
 
 def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> None:

@@ -34,14 +34,21 @@ export function setModels(models) {
 
 // The microphone from one press of a button to the next. done: gets the file and its name.
 function recorded(button, done, changed = () => {}) {
-  let stop = null;
+  let stop = null; // promises the end of the recording: a second press may come while the browser asks for the microphone
   button.setAttribute("aria-pressed", "false");
   const toggle = async () => {
     const ended = stop;
-    stop = ended ? null : await record();
-    button.setAttribute("aria-pressed", String(Boolean(stop)));
-    changed(Boolean(stop));
-    if (ended) await done(await ended(), "recording.wav");
+    stop = ended ? null : record();
+    try {
+      await stop;
+    } catch (error) {
+      stop = null;
+      throw error;
+    } finally {
+      button.setAttribute("aria-pressed", String(Boolean(stop)));
+      changed(Boolean(stop));
+    }
+    if (ended) await done(await (await ended)(), "recording.wav");
   };
   return () => toggle().catch((error) => showProblem(error.message));
 }

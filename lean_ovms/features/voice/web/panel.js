@@ -34,7 +34,8 @@ async function speak(signal) {
   const began = performance.now();
   const answer = await post("v1/audio/speech", request, signal);
   const player = new AudioContext({ sampleRate: RATE_OUT });
-  signal.addEventListener("abort", () => player.close());
+  const close = () => player.state === "closed" || player.close(); // browsers have few of them
+  signal.addEventListener("abort", close);
   const pieces = [];
   let [rest, at, first] = [new Uint8Array(), 0, 0];
   const reader = answer.body.getReader();
@@ -49,7 +50,10 @@ async function speak(signal) {
     pieces.push(whole);
     at = play(player, toSamples(whole), at);
   }
+  setTimeout(close, 1000 * Math.max(0, at - player.currentTime) + 500); // when all has been played
   const sound = joined(pieces);
+  const before = byId("speak-result").querySelector("audio");
+  if (before) URL.revokeObjectURL(before.src);
   byId("speak-result").replaceChildren(
     make("audio", { controls: true, src: URL.createObjectURL(toWav(sound, RATE_OUT)), ariaLabel: t("Speech") }),
     make("p", { className: "cost", textContent: t("{n} s of speech · first after {ms} ms", { n: (sound.length / 2 / RATE_OUT).toFixed(1), ms: (first - began).toFixed(0) }) }),
