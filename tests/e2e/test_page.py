@@ -72,6 +72,13 @@ def page(browser: Any, server: Process) -> Iterator[Any]:
         yield opened
 
 
+def until(page: Any, condition: str) -> None:
+    """Waits until a condition is true. Playwright's own function evaluates a text, which the page forbids."""
+    page.evaluate(
+        f"() => new Promise((done) => {{ const look = () => {condition} ? done() : setTimeout(look, 20); look(); }})"
+    )
+
+
 CHATS = "**/v1/chat/completions"
 
 
@@ -803,7 +810,7 @@ def test_a_text_is_spoken(speech_page: Any) -> None:
     )
     assert seconds == pytest.approx(0.26, abs=0.02)
     assert "0.3 s of speech" in page.inner_text("#speak-result")
-    page.wait_for_function("players.length === 1 && players[0].state === 'closed'")
+    until(page, "players.length === 1 && players[0].state === 'closed'")
 
 
 def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_page: Any) -> None:
@@ -877,7 +884,7 @@ def test_a_second_press_while_the_browser_asks_for_the_microphone_ends_the_recor
     speech_page.click("#record")
     speech_page.click("#record")
     speech_page.evaluate("window.allow()")
-    speech_page.wait_for_function("tracks.length && tracks.every((track) => track.readyState === 'ended')")
+    until(speech_page, "tracks.length && tracks.every((track) => track.readyState === 'ended')")
     assert speech_page.get_attribute("#record", "aria-pressed") == "false"
 
 
