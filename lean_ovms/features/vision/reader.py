@@ -41,7 +41,7 @@ class ImageContent(ContentReader):
         elif part["type"] == "input_image":
             detail, name, place = part.get("detail"), "input_image", param
         if detail not in DETAILS:
-            raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{place}.detail")
+            raise BadRequest(f"{name}.detail must be one of: auto, low, high, original", param=f"{place}.detail")
         return _of_chat(part) if part["type"] == "input_image" else part
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
@@ -138,7 +138,7 @@ def _find_images(prompt: ChatPrompt, reads: Reads, place: str) -> tuple[list[Jso
         part, kind, _ = images[0].param.rsplit(".", 2)
         raise BadRequest(TEXT_ONLY.format(kind), param=part)
     if not reads.videos and (video := next((image for image in images if image.video), None)) is not None:
-        raise BadRequest(NO_VIDEO, param=video.param.removesuffix(".video_url.url"))
+        raise BadRequest(NO_VIDEO, param=video.param.rsplit(".", 2)[0])
     if not images:
         return prompt.messages, images
     tags = map(IMAGE_TAG.format, range(len(images)))
@@ -150,6 +150,6 @@ def _request(found: MediaPart, place: str) -> ImageRequest:
     image = found.part[kind]
     image = {"url": image} if isinstance(image, str) else image
     detail, param = image.get("detail") or "auto", found.field(place)
-    if "url" not in image:
-        return ImageRequest(file_id=image["file_id"], detail=detail, param=param.removesuffix(".url") + ".file_id")
-    return ImageRequest(url=image["url"], detail=detail, param=param, video=kind == "video_url")
+    named = {"url": image["url"]} if "url" in image else {"file_id": image["file_id"]}
+    param = param if "url" in image else param.removesuffix(".url") + ".file_id"
+    return ImageRequest(**named, detail=detail, param=param, video=kind == "video_url")

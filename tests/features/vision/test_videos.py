@@ -154,3 +154,22 @@ async def test_errors_speak_of_the_video_and_name_its_part(video_app: tuple[App,
         "Loading videos from local filesystem is disabled.",
         field,
     )
+
+
+async def test_a_video_may_be_an_uploaded_file(
+    make_app: MakeApp, jobs: list[DecodeJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[tuple[str, int]]()
+
+    async def uploaded(services: Any, file_id: str, most: int, instead: str) -> tuple[str, bytes]:
+        asked.append((file_id, most))
+        return "a.mp4", b"film"
+
+    monkeypatch.setattr("lean_ovms.features.vision.reader.uploaded", uploaded)
+    app, engine = await make_app(say("fine"), max_image_bytes=100, max_video_bytes=200)
+    engine.info = replace(INFO, vision=True, video=True)
+    by_id = {"type": "video_url", "video_url": {"file_id": "file-1"}}
+    assert (await chat(app, by_id)).status == 200
+    assert (asked, bytes(jobs[0].data), jobs[0].video is not None) == ([("file-1", 200)], b"film", True)  # type: ignore[arg-type]
+    engine.info = replace(INFO, vision=True)
+    assert await refusal(app, by_id) == (NO_VIDEO, "messages[0].content[0]")

@@ -46,7 +46,7 @@ class ImageRequest:
     url: str = ""
     """The URL of its content part; "" if there is a file, or its id."""
     file_id: str = ""
-    """The id of an uploaded file with the image."""
+    """The id of an uploaded file with the image or video."""
     detail: str = "auto"
     """The detail that the client asks for: "auto", "low" or "high"."""
     param: str
@@ -201,7 +201,7 @@ class ImageLoader:
             content = fetched.pop(key, None)
             if request.file_id and read_upload is not None:
                 with errors_of(request.param):
-                    content = await read_upload(request.file_id, self._options.max_image_bytes)
+                    content = await read_upload(request.file_id, self._reader(request).max_bytes)
             if content is not None:
                 request = replace(request, file=memoryview(content))
             found[key] = image = await self._load_one(request, max(0, left), limits)
