@@ -19,6 +19,7 @@ from .servers import LABEL, ToolServer
 OF_CLIENT = ("function_call", "custom_tool_call", APPROVAL_REQUEST)
 """Items that the client has to answer."""
 NOT_HERE = ("connector_id", "tunnel_id")
+"""Members of a tool with which OpenAI finds servers that this server does not know."""
 _HEADER = re.compile(
     r"(?!(?:host|connection|upgrade|te)\Z|accept|content-|transfer-|mcp-)[\w!#$%&'*+.^`|~-]{1,256}", re.I | re.A
 )
@@ -202,6 +203,8 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
                 raise NotFound(f"this conversation has no approval request {name[:100]!r}")
             if answer["approve"] and name not in called:
                 found[name] = requests[name]
+            elif not answer["approve"]:
+                found.pop(name, None)  # the last of several answers counts
     for item in found.values():
         if function_name(item["name"], item["server_label"]) not in offered.origins:
             raise BadRequest(f"the approved tool {item['name'][:100]!r} is not in tools", param="tools")

@@ -30,6 +30,8 @@ VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 INVALID_REQUEST, UNKNOWN_METHOD, WRONG_PARAMS, INTERNAL, PARSE_ERROR = -32600, -32601, -32602, -32603, -32700
 """JSON-RPC's codes of errors."""
 INSTRUCTIONS = "Tools to use the models of this server: text, vectors, ranking, speech and images."
+SLICE = 1 << 18
+"""The characters of base64 that are decoded in one call, a multiple of 4."""
 INTEGER: Json = {"type": "integer", "minimum": 1}
 ERROR_SCHEMA = object_of(
     {"jsonrpc": const("2.0"), "error": object_of({"code": {"type": "integer"}, "message": STRING})},
@@ -96,8 +98,12 @@ def _ranks(data: bytes) -> Json:
 
 
 def _audio_file(given: Json) -> Json:
+    text = given.pop("audio")
+    if not isinstance(text, str):
+        raise BadRequest("audio is not a string", param="audio")
+    slices = (text[at : at + SLICE] for at in range(0, len(text), SLICE))
     try:
-        return {**given, "file": b64decode(given.pop("audio"), validate=True)}
+        return {**given, "file": b"".join(b64decode(part, validate=True) for part in slices)}
     except (Base64Error, ValueError):
         raise BadRequest("audio is not base64", param="audio") from None
 

@@ -15,8 +15,8 @@ from ...types import Json
 from ..chat.foreign import NO_RESULT, as_text, unshown_line
 from . import compaction
 
-CALL_ENDS = "_call"
-OUTPUT_ENDS = "_call_output"
+CALL_ENDS, OUTPUT_ENDS = "_call", "_call_output"
+"""How the types of calls, and of their results, end."""
 CALLS, OUTPUTS = ("program",), ("program_output", "tool_search_output")
 """Further types of calls and of their results, whose names have other endings."""
 UNSHOWN = ("additional_tools", "configuration_update")

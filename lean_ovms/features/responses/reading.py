@@ -19,7 +19,7 @@ from ...util import chunked_json
 from ...util.chunked_json import Written
 from ..chat.generation import BodyReader, GenerationBody, read_offer
 from ..chat.logprobs import LogprobsRequest
-from ..chat.request import read_spoken
+from ..chat.request import AnswerAudio, read_spoken
 from ..chat.tools import read_tools
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
@@ -74,13 +74,8 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         )
 
     generation = offering(tools.functions, None if tools.mcp else tools.choice)
-    if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
-        name = "n" if generation.sampling.n > 1 else "return_token_ids"
-        raise BadRequest(f"{name} cannot be combined with MCP tools, which need several generations", param=name)
     generation, audio = read_spoken(values, generation, services)
-    if audio is not None and (tools.mcp or values["background"]):
-        what = "MCP tools" if tools.mcp else "background"
-        raise BadRequest(f"a spoken answer cannot be combined with {what}", param="modalities")
+    _check_combinations(values, tools, generation, audio)
     items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
     unread += unshown(items, "input")
     echo = _echo(values, tools, generation)
@@ -167,7 +162,20 @@ def _tool_choice(tool_choice: Any) -> str | Json:
     return "auto" if tool_choice is None else tool_choice
 
 
+def _check_combinations(
+    values: Values, tools: AgentTools, generation: GenerationBody, audio: AnswerAudio | None
+) -> None:
+    """Raises BadRequest if MCP tools, several choices, a spoken answer or the background cannot be combined."""
+    if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
+        name = "n" if generation.sampling.n > 1 else "return_token_ids"
+        raise BadRequest(f"{name} cannot be combined with MCP tools, which need several generations", param=name)
+    if audio is not None and (tools.mcp or values["background"]):
+        what = "MCP tools" if tools.mcp else "background"
+        raise BadRequest(f"a spoken answer cannot be combined with {what}", param="modalities")
+
+
 def _check_together(values: Values) -> None:
+    """Raises BadRequest if the stored turns that a request names, and `store`, do not fit together."""
     if values["input"] is None and not values["previous_response_id"] and not values["conversation"]:
         raise BadRequest("input missing in request", param="input")
     if values["previous_response_id"] and values["conversation"]:

@@ -16,6 +16,7 @@ from lean_ovms.errors import (
     prompt_too_long,
     too_many_characters,
 )
+from lean_ovms.features.anthropic.api import signatures
 from lean_ovms.features.anthropic.errors import anthropic_error
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
@@ -156,6 +157,11 @@ async def test_a_call_that_is_cut_has_no_input(make_app: MakeApp, reason: str, s
     events = await stream(await post(app, PATH, ask(tools=[WEATHER], stop_sequences=stops, stream=True)))
     assert events[-2][1]["delta"]["stop_reason"] == expected
     assert all(block["type"] != "tool_use" or block["input"] == {} for block in body["content"])
+
+
+def test_a_signature_is_read_up_to_a_limit() -> None:
+    for size, text in ((1000, "x" * 1000), (signatures.MAX_SIGNATURE, "")):
+        assert signatures.omitted_text(signatures.signature("x" * size, omitted=True)) == text
 
 
 async def test_omitted_thinking_comes_back_in_the_signature(make_app: MakeApp) -> None:

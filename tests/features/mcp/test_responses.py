@@ -185,7 +185,7 @@ async def test_items_that_a_client_keeps_do_the_same(make_app: MakeApp, sessions
 
 
 async def test_a_call_waits_for_approval(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, engine = await made(make_app, wanted(a=1), "done", "too bad")
+    app, engine = await made(make_app, wanted(a=1), "done", "too bad", "never mind")
     tools = [{name: value for name, value in CALC.items() if name != "require_approval"}]
     first = await answered(app, tools=tools)
     assert types(first) == ["mcp_list_tools", "mcp_approval_request"]
@@ -201,8 +201,9 @@ async def test_a_call_waits_for_approval(make_app: MakeApp, sessions: type[Sessi
     third = await answered(app, input=[{**answer, "approve": False, "reason": "No!"}], **after)
     assert types(third) == ["message"]
     assert engine.submitted[2][0].endswith('calc__add{"a":1};tool:The user did not approve this call. No!;')
+    await answered(app, input=[answer, {**answer, "approve": False}], **after)
     calls = [line for line in sessions.log if "call " in line]
-    assert calls == ['call calc add {"a":1}']
+    assert calls == ['call calc add {"a":1}'], "an answer that is taken back approves nothing"
     # A call that was approved and executed is not executed again.
     again = await made(make_app, "fine")
     app = again[0]

@@ -159,6 +159,7 @@ async def test_speech_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
         result = await called(app, "transcribe", audio=audio, language="en")
         assert result["content"][0]["text"] == "Three one four."
         assert await failed(app, "transcribe", audio="#") == "audio is not base64"
+        assert await failed(app, "transcribe", audio=[audio]) == "audio is not a string"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ async def test_an_agent_goes_on_without_wrong_foreign_and_cut_content(make_app: 
         wrong = {**item, "encrypted_content": content}
         assert await unread(app, [USER, wrong]) == f"the encrypted content of input[1] was left out: {DAMAGED}"
         assert engine.submitted[-1][0] == "user::hi;assistant:hm, ä:;", "the summary has it, too"
+    long = "more than 2097152 characters"
+    assert long in await unread(app, [USER, {**item, "encrypted_content": sealed + "A" * (1 << 21)}])
     assert DAMAGED in await unread(other, [USER, item])
     assert "of input[1] and 1 more was left out" in await unread(other, [USER, item, USER, item])
     response = await post(app, PATH, ask([USER, {**item, "encrypted_content": 1}], **ASK))

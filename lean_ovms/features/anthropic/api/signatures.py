@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 
+MAX_SIGNATURE = 1 << 21
+"""The most characters of a signature that are read, for 1.5 MB of reasoning; longer ones would hold the interpreter."""
 OMITTED = b"omitted:"
 """The beginning of a signature that contains its text, before it is written in base64."""
 
@@ -22,7 +24,7 @@ def signature(text: str, *, omitted: bool) -> str:
 def omitted_text(found: object) -> str:
     """Returns the reasoning in the signature of a block without text; "" if it has none, as at another server."""
     try:
-        data = b64decode(found, validate=True) if isinstance(found, str) else b""
+        data = b64decode(found, validate=True) if isinstance(found, str) and len(found) <= MAX_SIGNATURE else b""
     except ValueError:
         return ""
     return data.removeprefix(OMITTED).decode("utf-8", "replace") if data.startswith(OMITTED) else ""
