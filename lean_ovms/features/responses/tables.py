@@ -273,7 +273,8 @@ def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -
 
 def has_history(db: Connection, name: str) -> bool:
     """Returns whether the last turn of an entry has a turn before it."""
-    return db.one("SELECT parent FROM turn JOIN entry ON turn.number = entry.turn WHERE entry.id = ?", (name,)) is not None
+    query = "SELECT parent FROM turn JOIN entry ON turn.number = entry.turn WHERE entry.id = ?"
+    return db.one(query, (name,)) is not None
 
 
 def _drop_oldest(db: Connection, kind: str, spare: str, count: int) -> bool:
