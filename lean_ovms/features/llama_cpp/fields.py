@@ -27,7 +27,7 @@ SAME = (
 MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
 """Most entries of logit_bias, and characters of a text in it."""
-PRECEDENCE = (("n_predict", "max_tokens"),)
+PRECEDENCE = (("n_predict", "max_tokens"), ("n_cmpl", "n"))
 """Two names of one setting; the first has precedence."""
 WITHOUT_EFFECT = (
     *("cache_prompt", "n_keep", "n_discard", "n_indent"),
@@ -105,6 +105,8 @@ OPTIONS = (
         "maximum number of generated tokens; -1 for no limit; 0 only computes the prompt, so that it gets "
         "into the prefix cache", low=-1, high=UINT32_MAX),
     Field("max_tokens", "int", "another name of n_predict, which has precedence", low=-1, high=UINT32_MAX),
+    Field("n_cmpl", "uint", "number of answers to each prompt", low=1),
+    Field("n", "uint", "another name of n_cmpl, which has precedence", low=1),
     Field("temperature", "number", "sampling temperature; 0 or less always takes the likeliest token", high=2),
     Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less for all", high=UINT32_MAX),
     _like("top_p"),
@@ -172,6 +174,7 @@ def translated(values: Values, given: Json) -> Json:
     """
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body["repetition_penalty"] = values["repeat_penalty"]
+    body["n"] = values["n"] if values["n_cmpl"] is None else values["n_cmpl"]
     if (temperature := values["temperature"]) is not None:
         body["temperature"] = max(temperature, 0)
     if (top_k := values["top_k"]) is not None and top_k <= 0:

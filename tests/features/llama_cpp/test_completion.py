@@ -41,7 +41,7 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
         "truncated": False,
         "stop_type": "eos",
         "stopping_word": "",
-        "tokens_cached": 9,
+        "tokens_cached": 8,
         "prompt": "ab",
     }
 
@@ -186,6 +186,20 @@ async def test_the_events_of_several_prompts(make_app: MakeApp) -> None:
     assert not engine.mail.busy
 
 
+@pytest.mark.parametrize("fields", [{"n_cmpl": 2}, {"n": 2}, {"n": 3, "n_cmpl": 2}])
+async def test_several_answers_to_each_prompt(make_app: MakeApp, fields: Any) -> None:
+    app, engine = await make_app(lambda prompt, _: say(prompt * 2, "\n", sequences=2))
+    asked = {"prompt": ["a", "b"], **fields}
+    bodies = await whole(await post(app, "/completion", asked))
+    shown = [(one["index"], one["content"], one["prompt"], one["tokens_predicted"]) for one in bodies]
+    assert shown == [(0, "aa\n", "a", 4), (1, "aa\n", "a", 4), (2, "bb\n", "b", 4), (3, "bb\n", "b", 4)]
+    assert {sampling.n for _, sampling in engine.submitted} == {2}
+    found = await events(await post(app, "/completion", asked | {"stream": True}))
+    for index, _, prompt, predicted in shown:
+        last = next(event for event in found if event["index"] == index and event["stop"])
+        assert (last["prompt"], last["tokens_predicted"], last["has_new_line"]) == (prompt, predicted, True)
+
+
 @pytest.mark.parametrize("plain", [False, True])
 async def test_probabilities(make_app: MakeApp, plain: bool) -> None:
     fields = {"prompt": "a", "n_probs": 2, "post_sampling_probs": plain}
@@ -270,6 +284,6 @@ async def test_a_wrong_place(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch)
 
 async def test_a_field_that_is_not_supported_is_named(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("x"), capable=True)
-    response = await post(app, "/completion", {"prompt": "a", "n_cmpl": 3, "dry_multiplier": 0.8})
+    response = await post(app, "/completion", {"prompt": "a", "verbose": True, "dry_multiplier": 0.8})
     found = [value for name, value in response.headers if name == "Warning"]
-    assert found == ['299 lean_ovms "n_cmpl is not supported and was ignored"']
+    assert found == ['299 lean_ovms "verbose is not supported and was ignored"']

@@ -1,8 +1,8 @@
 """POST /completion, /completions and /infill of llama.cpp's server, for front ends, llama.vim and llama.vscode.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. /infill is for models with tokens for filling
-in. Each of several prompts is a generation: the response is a list of answers, or a stream of their events, told apart
-by `index`.
+in. Each of several prompts is a generation, with `n_cmpl` answers: the response is a list of all answers, or a stream
+of their events, told apart by `index`.
 """
 
 from __future__ import annotations
@@ -86,21 +86,24 @@ async def _respond(
     values: Values, generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
 ) -> Response:
     parsed = CompletionCall(values, await _with_words(values, generation), prompts)
-    generations = await start_prompts(parsed.generation, prompts)
-    group = joined(generations, 1)
+    generations, each = await start_prompts(parsed.generation, prompts), parsed.generation.sampling.n
+    group = joined(generations, each)
     warnings = generations[0].warnings + [RAW] * bool(values["n_probs"] and values["post_sampling_probs"])
     headers = parsed.generation.headers + warning_headers(warnings)
     if parsed.generation.stream:
         renderer = LlamaCppRenderer(parsed, generations)
         return sse.response(group, renderer, services.config.sse_ping_s, headers, done=b"")
     try:
-        choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
+        choices = await _collect(group, each * len(prompts), values["t_max_predict_ms"])
         size = generated_size(parsed.generation.sampling, group.usage.completion_tokens)
 
         def work() -> Json | list[Json]:
             bodies = [
-                selected(last(parsed, one, index, choice, choice.text), values["response_fields"])
-                for index, (one, choice) in enumerate(zip(generations, choices, strict=True))
+                selected(
+                    last(parsed, generations[index // each], index, choice, choice.text, len(choice.tokens)),
+                    values["response_fields"],
+                )
+                for index, choice in enumerate(choices)
             ]
             return bodies if len(bodies) > 1 else bodies[0]
 
@@ -109,12 +112,12 @@ async def _respond(
         await group.aclose()
 
 
-async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> list[CompletedChoice]:
-    """Collects the choices.
+async def _collect(group: DeltaStream, count: int, most_ms: int | None) -> list[CompletedChoice]:
+    """Collects the choices, of which there are `count`.
 
     With `most_ms`, generation ends so many milliseconds after the first token, once each choice has a line break.
     """
-    collector, started, without_line = Collector(prompts), 0.0, set(range(prompts))
+    collector, started, without_line = Collector(count), 0.0, set(range(count))
 
     def add(deltas: list[Delta]) -> None:
         nonlocal started
@@ -134,14 +137,16 @@ async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> lis
 
 
 class LlamaCppRenderer(Renderer[Delta]):
-    """Renders deltas as llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
+    """Renders deltas as llama.cpp's events; the last one of each answer has "stop": true, and there is no [DONE]."""
 
     def __init__(self, parsed: CompletionCall, generations: Sequence[Generation]) -> None:
         self._parsed = parsed
         self._generations = generations
-        self._choices = [CompletedChoice() for _ in generations]
+        self._each = parsed.generation.sampling.n
+        self._choices = [CompletedChoice() for _ in range(self._each * len(generations))]
+        self._counts = [0] * len(self._choices)  # of generated tokens
         # Tokens and log probabilities of text that has not been sent.
-        self._unsent = [(list[int](), list[TokenLogprob]()) for _ in generations]
+        self._unsent = [(list[int](), list[TokenLogprob]()) for _ in self._choices]
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta) for delta in deltas])
@@ -149,6 +154,7 @@ class LlamaCppRenderer(Renderer[Delta]):
     def _delta(self, delta: Delta) -> bytes:
         choice, out = self._choices[delta.index], b""
         text = "".join(said.text for said in delta.events if isinstance(said, Text))
+        self._counts[delta.index] += len(delta.tokens)
         if "\n" in text:
             choice.text = "\n"
         if not self._parsed.hidden:
@@ -159,14 +165,16 @@ class LlamaCppRenderer(Renderer[Delta]):
                 out = self._part(delta, text)
         if delta.finish:
             choice.finish, choice.stop = delta.finish, delta.stop
-            out += event(last(self._parsed, self._generations[delta.index], delta.index, choice, ""))
+            generation, count = self._generations[delta.index // self._each], self._counts[delta.index]
+            out += event(last(self._parsed, generation, delta.index, choice, "", count))
         return out
 
     def _part(self, delta: Delta, text: str) -> bytes:
-        values, generation = self._parsed.values, self._generations[delta.index]
+        values, generation = self._parsed.values, self._generations[delta.index // self._each]
         tokens, logprobs = self._unsent[delta.index]
         self._unsent[delta.index] = [], []
-        shown = head(self._parsed, generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
+        shown = head(self._parsed, generation, delta.index, self._counts[delta.index])
+        shown |= {"content": text, "tokens": tokens, "stop": False}
         if delta.progress:
             shown["prompt_progress"] = prompt_progress(delta.progress)
         if values["timings_per_token"]:

@@ -32,29 +32,36 @@ class CompletionCall:
         return bool(self.values["n_predict"] == 0)
 
 
-def head(parsed: CompletionCall, generation: Generation, index: int) -> Json:
-    """Returns the members that every object has, except for its text."""
-    usage = generation.usage
-    counts = {"tokens_predicted": usage.completion_tokens, "tokens_evaluated": usage.prompt_tokens}
-    return {"index": index, "id_slot": parsed.generation.sampling.id_slot, **counts}
-
-
-def last(parsed: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
-    """Returns the last object of a prompt, with its settings and timings.
+def head(parsed: CompletionCall, generation: Generation, index: int, predicted: int) -> Json:
+    """Returns the members that every object has, except for its text.
 
     Args:
         parsed: The request.
-        generation: The generation of this prompt.
-        index: The number of the prompt, from 0.
+        generation: The generation of the answer's prompt.
+        index: The number of the answer, from 0.
+        predicted: The number of its tokens so far.
+    """
+    counts = {"tokens_predicted": predicted, "tokens_evaluated": generation.usage.prompt_tokens}
+    return {"index": index, "id_slot": parsed.generation.sampling.id_slot, **counts}
+
+
+def last(
+    parsed: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str, predicted: int
+) -> Json:
+    """Returns the last object of an answer, with its settings and timings.
+
+    Args:
+        parsed: The request.
+        generation: The generation of the answer's prompt.
+        index: The number of the answer, from 0.
         choice: The finished text, with its tokens and log probabilities.
         text: The text of this object: the whole text, or the part that was not streamed before.
+        predicted: The number of tokens of the whole answer.
     """
-    values, prompt = parsed.values, parsed.prompts[index]
+    values, prompt = parsed.values, parsed.prompts[index // parsed.generation.sampling.n]
     word = choice.stop if isinstance(choice.stop, str) else ""
     kind = "word" if word else "limit" if choice.finish == "length" or parsed.hidden else "eos"
-    found = head(parsed, generation, index)
-    if parsed.hidden:
-        found["tokens_predicted"] = 0
+    found = head(parsed, generation, index, 0 if parsed.hidden else predicted)
     probs = {"n_probs": values["n_probs"], "post_sampling": values["post_sampling_probs"]}
     used = {"samplers": values, "stop": parsed.generation.output.stop, "stream": parsed.generation.stream, **probs}
     found |= {
@@ -67,7 +74,7 @@ def last(parsed: CompletionCall, generation: Generation, index: int, choice: Com
         "truncated": False,
         "stop_type": kind,
         "stopping_word": word,
-        "tokens_cached": found["tokens_evaluated"] + found["tokens_predicted"],
+        "tokens_cached": found["tokens_evaluated"] + max(0, found["tokens_predicted"] - 1),  # the last one is not
         "timings": timings(replace(generation.timings, predicted=found["tokens_predicted"])),
     }
     if isinstance(prompt, TextPrompt):
