@@ -147,6 +147,8 @@ class _Messages:
             return text_format.Parse(text, message, allow_unknown_field=tolerant)
         except text_format.ParseError as error:
             raise StartError(self._explained(str(error), tolerant, name), reason=INVALID) from None
+        except RecursionError:
+            raise StartError("it is nested too deeply", reason=INVALID) from None
 
     def _explained(self, error: str, with_place: bool, message: str) -> str:
         unknown = re.search(r'has no field named "(\w+)"', error)

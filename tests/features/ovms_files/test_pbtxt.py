@@ -94,6 +94,7 @@ def test_every_way_to_write_a_graph_is_understood(text: str) -> None:
         ('node { calculator: "RerankCalculator" }', "RerankCalculator belongs to an older OVMS"),
         ('node { calculator: "Own" }', "its calculators: Own"),
         ('node { calculator: "HttpLLMCalculator" }', "no node_options of the type mediapipe.LLMCalculatorOptions"),
+        ("node {" + "a {" * 20_000, "it is nested too deeply"),
     ],
 )
 def test_what_is_wrong_with_a_graph_is_said(text: str, message: str) -> None:
