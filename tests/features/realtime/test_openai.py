@@ -267,6 +267,8 @@ async def test_session_update_changes_what_it_names_only() -> None:
         ({"audio": {"input": {"turn_detection": {"idle_timeout_ms": 100}}}},
          "session.audio.input.turn_detection.idle_timeout_ms"),
         ({"include": ["x"]}, "session.include"),
+        ({"include": [[1] * 9999]}, "session.include"),
+        ({"include": "item.input_audio_transcription.logprobs"}, "session.include"),
         ("", "session"),
         ({"audio": ""}, "session.audio"),
         ({"audio": {"input": []}}, "session.audio.input"),
@@ -284,6 +286,7 @@ async def test_a_wrong_session_object_changes_nothing(session_object: object, pa
         assert event["type"] == "error"
         assert event["error"]["param"] == param
         assert event["error"]["event_id"] == "e1"
+        assert len(event["error"]["message"]) < 300
         await client.send("session.update", session={"type": "transcription"})
         assert (await client.next())["session"]["audio"] == client.created["session"]["audio"]
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from ....api.fields import Field, read_one
 from ....errors import BadRequest
-from ....observability.logging import safe
 from ....types import Json
 from ...speech.api.fields import TURNS
 from ...speech.params import TurnDetection
 from .audio import G711_RATE, AudioFormat
-from .settings import LOGPROBS, MAX_KEYWORDS, MAX_PROMPT, Settings
+from .settings import LOGPROBS, MAX_KEYWORDS, MAX_PROMPT, Settings, shown
 
 PCM_RATE = 24000
 FORMATS = {
@@ -98,8 +97,12 @@ def _turns(given: Any) -> tuple[TurnDetection | None, int]:
 def _includes(given: Any) -> bool:
     if given is None:
         return False
-    if not isinstance(given, list) or any(one != LOGPROBS for one in given):
-        raise _wrong("session.include", given, f"[{LOGPROBS!r}]")
+    allowed = f"[{LOGPROBS!r}]"
+    if not isinstance(given, list):
+        raise _wrong("session.include", given, allowed)
+    for value in given:
+        if value != LOGPROBS:
+            raise _wrong("session.include", value, allowed)
     return bool(given)
 
 
@@ -136,8 +139,8 @@ def _texts(values: Json, name: str, where: str) -> list[str]:
 
 
 def _wrong(where: str, given: Any, allowed: str) -> BadRequest:
-    shown = safe(str(given), 80)
-    return BadRequest(f"Invalid value for {where}: {shown!r}. Supported: {allowed}", param=where, code="invalid_value")
+    text = f"Invalid value for {where}: {shown(given)}. Supported: {allowed}"
+    return BadRequest(text, param=where, code="invalid_value")
 
 
 def rendered(settings: Settings, session_id: str, expires_at: int) -> Json:

@@ -17,6 +17,13 @@ MAX_PROMPT = 10_000
 MAX_KEYWORDS = 256
 
 
+def shown(value: object) -> str:
+    """Returns a value as an error message shows it: of a list or an object, which may be large, only what it is."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return repr(safe(str(value), 80))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of a client's session."""

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 from ....api.fields import Field, FieldSet, read, read_one
 from ....errors import BadRequest, RequestError
-from ....observability.logging import safe
 from ....types import Json
 from ...speech.params import SpeechEvent, TextDelta, WindowDone
 from .audio import RATES, AudioFormat
 from .dialect import Said, audio_of, logprobs
 from .session import Stream, TranscriptionSession
-from .settings import LOGPROBS, MAX_PROMPT, Settings
+from .settings import LOGPROBS, MAX_PROMPT, Settings, shown
 
 
 def _prompt(value: str) -> str:
@@ -29,7 +28,7 @@ def _prompt(value: str) -> str:
 def _include(values: list[str]) -> list[str]:
     for one in values:
         if one != LOGPROBS:
-            raise BadRequest(f"include has {safe(str(one), 80)!r}; it may only have {LOGPROBS!r}", param="include")
+            raise BadRequest(f"include has {shown(one)}; it may only have {LOGPROBS!r}", param="include")
     return values
 
 
@@ -39,7 +38,7 @@ def _granularities(values: list[str]) -> list[str]:
         return values
     text, code = "this model does not support segment timestamps in a session", "unsupported_timestamp_granularity"
     if values[0] != "segment":
-        text = f"timestamp_granularities has {safe(str(values[0]), 80)!r}; in a session it may only have 'segment'"
+        text = f"timestamp_granularities has {shown(values[0])}; in a session it may only have 'segment'"
         code = "invalid_timestamp_granularity"
     raise BadRequest(text, param="timestamp_granularities", code=code)
 
