@@ -205,9 +205,13 @@ class SpokenStream(WrappedStream):
 
     async def _push_audio(self, sink: Sink[list[Delta]]) -> None:
         async with aclosing(self._model.speak(self._written(), self._output.params)) as blocks:
-            async for samples in blocks:
-                for start in range(0, len(samples), PIECE_BYTES):
-                    await sink.send([Delta(0, audio=samples[start : start + PIECE_BYTES])])
+            try:
+                async for samples in blocks:
+                    for start in range(0, len(samples), PIECE_BYTES):
+                        await sink.send([Delta(0, audio=samples[start : start + PIECE_BYTES])])
+            except BadRequest as error:  # the engine cannot speak at the sample rate of the format
+                error.param = "audio.format"
+                raise
 
     async def _written(self) -> AsyncGenerator[str, None]:
         while (text := await self._texts.get()) is not None:

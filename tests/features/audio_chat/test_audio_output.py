@@ -17,7 +17,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.engine.protocol import SpokenTokens
-from lean_ovms.errors import EngineFailure
+from lean_ovms.errors import BadRequest, EngineFailure
 from lean_ovms.features.voice.records import Speak
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Request, Response
@@ -220,6 +220,9 @@ async def test_an_error_of_the_voice_is_the_requests_and_stops_the_text(make_spe
     app, _, voice = await make_speaking()
     voice.refusal = EngineFailure("the voice has failed")
     assert (await refusal(await chat(app)))[:2] == (500, "the voice has failed")
+    voice.refusal = BadRequest("no soxr", param="response_format")
+    assert await refusal(await chat(app, "pcm16")) == (400, "no soxr", "audio.format")
+    voice.refusal = EngineFailure("the voice has failed")
     *_, failed, done = await events(await chat(app, "pcm16", stream=True))
     assert (failed["error"]["message"], done) == ("the voice has failed", "[DONE]")
     assert all(not model.in_flight for model in app.registry.models.values())
