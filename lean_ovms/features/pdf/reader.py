@@ -124,6 +124,6 @@ class _Reader(Helper):
         if (size := answer.pop("bytes")) > MAX_BYTES:
             raise OSError("the text of a PDF file has a wrong size")
         reader, _ = await self.streams()
-        text = (await reader.readexactly(size)).decode()
+        text = (await reader.readexactly(size)).decode(errors="replace")
         self.reusable = True
         return {"text": text, **answer}

@@ -31,7 +31,7 @@ class FileFetcher:
         """One for each file by its id or URL that is in memory."""
 
     async def fetch(self, url: str) -> bytes:
-        """Returns the content of a file. Raises BadRequest."""
+        """Returns the content of a file. Raises BadRequest and Unavailable."""
         try:
             return await self._fetcher.fetch(parse_url(url))
         except BadRequest as error:

@@ -95,8 +95,11 @@ class _Decoder(Helper):
         answer = await self.read_answer()
         height, width = int(answer["height"]), int(answer["width"])
         times = tuple(map(float, answer.get("times", ())))
+        size = 3 * height * width * (len(times) or 1)
+        if size > 3 * (job.max_pixels if job.video is None else job.video.total_pixels):
+            raise OSError("the image decoder sends more pixels than it was asked for")
         reader, _ = await self.streams()
-        pixels = await _read_exactly(reader, 3 * height * width * (len(times) or 1))
+        pixels = await _read_exactly(reader, size)
         self.reusable = True
         return Image(height, width, pixels, times=times, seconds=float(answer.get("length", 0)))
 

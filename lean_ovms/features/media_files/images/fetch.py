@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 
 import h11
 
-from ....errors import BadRequest
+from ....errors import BadRequest, Unavailable
 from ..feature import ImageFileOptions
 from .allowed_hosts import Address, AllowedHosts, parse_address
 from .source import Url, check_size, parse_url
@@ -47,7 +47,7 @@ class HttpFetcher:
         self._redirects = MAX_REDIRECTS if options.media_url_allow_redirects else 0
 
     async def fetch(self, url: Url) -> bytes:
-        """Fetches a URL, and returns the body of a response with status 200. Raises BadRequest."""
+        """Fetches a URL, and returns the body of a response with status 200. Raises BadRequest and Unavailable."""
         try:
             return await asyncio.wait_for(self._follow(url), self._timeout_s)
         except asyncio.TimeoutError:
@@ -139,13 +139,13 @@ class HttpFetcher:
 
 
 async def _look_up(host: str) -> list[str]:
-    """Returns the addresses of a name. Raises OSError, UnicodeError, and BadRequest if too many names are looked up.
+    """Returns the addresses of a name. Raises OSError, UnicodeError, and Unavailable if too many are looked up.
 
     A lookup cannot be cancelled, and may take as long as the name's own server likes. So it has a thread of its own:
     the threads of the event loop, which also read files and keys, would all wait.
     """
     if not _lookups.acquire(blocking=False):
-        raise BadRequest(f"{FAILED}: too many names are being looked up")
+        raise Unavailable("too many names are being looked up; please try again later", code="too_many_lookups")
     found: Future[list[str]] = Future()
 
     def run() -> None:

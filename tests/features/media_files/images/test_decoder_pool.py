@@ -105,6 +105,7 @@ async def test_one_that_dies_takes_only_its_image_with_it():
         "os.kill(os.getpid(), 11)",
         "answer(b'{\"height\": 10, \"width\": 10}', b'xx'); os._exit(0)",
         "answer(b'no JSON')",
+        'answer(b\'{"height": 100000, "width": 100000}\')',
         "answer(b'[1]')",
         "stream.write(b'\\x7f' * 4); stream.flush()",
     ):
