@@ -86,10 +86,10 @@ def megabytes(text: str) -> str:
 
 
 def threads(text: str) -> str:
-    """Translates a number of threads to OpenVINO's property."""
+    """Translates a number of threads to OpenVINO's property; 0 and -1 leave it to the library."""
     if not text.removeprefix("-").isdecimal():
         raise ValueError("a whole number of threads")
-    return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
+    return json.dumps({"INFERENCE_NUM_THREADS": max(0, int(text))})
 
 
 def hub_model(text: str) -> dict[str, str]:

@@ -230,6 +230,7 @@ def test_flags_of_a_feature_go_with_it() -> None:
             "max_num_seqs": 4, "log_level": "DEBUG", "model_name": "chat", "metrics_enable": True}),
         ("-hf org/m-GGUF -hff m.gguf -t 2", {"source_model": "org/m-GGUF", "gguf_filename": "m.gguf",
             "plugin_config": '{"INFERENCE_NUM_THREADS": 2}'}),
+        ("/m -t -1", {"model_path": "/m", "plugin_config": '{"INFERENCE_NUM_THREADS": 0}'}),
         ("pull org/m", {"pull": True, "source_model": "org/m"}),
         ("list --download-dir /models", {"list_models": True, "model_repository_path": "/models"}),
         ("--metrics_enable serve /m", {"metrics_enable": True, "model_path": "/m"}),

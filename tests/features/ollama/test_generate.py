@@ -40,6 +40,8 @@ async def test_a_context_goes_before_the_prompt(make_app: MakeApp) -> None:
     assert engine.submitted[1][0] == "user:hi;So<eos>user:and;"
     assert second["context"][-3:] == [*encode("So"), EOS]
     assert await error(await post(app, PATH, ask(context=["x"]))) == (400, "context[0] is not a token id")
+    status, message = await error(await post(app, PATH, ask(context=[65, 10**6])))
+    assert (status, message.partition(" in ")[0]) == (400, "context: 1000000 is not a token id")
 
 
 async def test_a_raw_prompt(make_app: MakeApp) -> None:

@@ -143,6 +143,7 @@ async def test_ids_become_texts(make_pooling: MakePooling) -> None:
         ([[1], [-1]], "ids[1][0] is not a token id"),
         ([[1], 1], "ids[0] is not a token id"),
         ([[1]] * 3, "ids has 3 elements"),
+        ([[1], [10**6]], "Token id 1000000 is out of vocabulary"),
     ],
 )
 async def test_other_ids_are_refused(make_pooling: MakePooling, ids: Any, message: str) -> None:
