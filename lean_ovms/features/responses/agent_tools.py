@@ -68,7 +68,8 @@ def read_agent_tools(
         else:
             _add(found, tool, f"tools[{place}]")
     if found.warnings and not found.functions and not found.mcp:
-        raise BadRequest("Only function tools are supported", param="tools[0]")
+        kind = tools[0]["type"][:100]
+        raise BadRequest(f"Only function tools are supported, not those of type {kind}", param="tools[0]")
     refuse_clashes(found.functions, found.origins)
     return found
 

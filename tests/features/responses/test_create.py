@@ -234,7 +234,7 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
     ({"include": ["everything"]}, "include", "must be one of"),
     ({"include": [{}]}, "include", "must be one of"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0]", "supported, not those of type web_search"),
     ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0]", ""),
     ({"tools": [{"type": "namespace", "name": "n", "tools": {}}]}, "tools[0]", ""),
     ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search"}]}]}, "tools[0].tools[0]", ""),
