@@ -12,7 +12,7 @@ from typing import Any
 from ...api import schemas
 from ...api.fields import UINT32_MAX, Field, Values, one_of, whole
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, STRUCTURED, TEMPLATE_KWARGS, TIMINGS, token_limit
-from ...api.generation.sampling import MAX_STOPS, SAMPLING, STOPS, GenerationFields
+from ...api.generation.sampling import INT32_MAX, MAX_STOPS, SAMPLING, STOPS, GenerationFields
 from ...errors import BadRequest
 from ...types import Json
 
@@ -42,7 +42,7 @@ def _thinking(value: Json) -> Json:
     budget = whole(value.get("budget_tokens"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.budget_tokens must be a positive integer", param="thinking.budget_tokens")
-    return {**value, "budget_tokens": budget}
+    return {**value, "budget_tokens": None if budget is None else min(budget, INT32_MAX)}
 
 
 def _output_config(value: Json) -> Json:

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ...api.fields import Field, one_of
+from ...api.fields import UINT32_MAX, Field, one_of
 from ...api.generation.common_fields import (
     INCLUDE_OBFUSCATION,
     INCLUDE_USAGE,
@@ -125,7 +125,8 @@ FIELDS = (
         schema={"minimum": 1}),
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
-    Field("max_tool_calls", "uint", "maximum number of calls of MCP tools in this response, at most --max_tool_calls"),
+    Field("max_tool_calls", "uint", "maximum number of calls of MCP tools in this response, at most --max_tool_calls",
+        high=UINT32_MAX),
     Field("reasoning", "object",
         "effort sets enable_thinking and reasoning_effort for the chat template; context current_turn "
         "leaves out the reasoning before the user's last message", read=_reasoning),

@@ -232,6 +232,7 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"max_output_tokens": 200}, "max_output_tokens", "exceeds limit of this server: 100"),
     ({"metadata": {"a": 1}}, "metadata", "must be a string"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
+    ({"max_tool_calls": 1e308}, "max_tool_calls", "out of range"),
     ({"include": ["everything"]}, "include", "must be one of"),
     ({"include": [{}]}, "include", "must be one of"),
     ({"tools": [{"type": "web_search"}]}, "tools[0]", "supported, not those of type web_search"),
