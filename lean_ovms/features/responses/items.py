@@ -348,7 +348,7 @@ class _MessageBuilder:
         elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
             self.messages.append({"role": "tool", **reference, "content": _content(item["output"])})
-        elif kind.startswith("mcp_"):
+        elif kind in (LISTING, CALL, APPROVAL_REQUEST, APPROVAL_RESPONSE):
             self._add_mcp(item)
         elif kind == compaction.KIND:
             self._join_users()

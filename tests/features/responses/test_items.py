@@ -108,6 +108,12 @@ def test_items_become_messages(given: Any, messages: list[Json]) -> None:
     assert to_messages(read_input(given)) == messages
 
 
+def test_an_item_of_a_type_that_begins_like_those_of_mcp_tools_is_a_call_of_another_provider() -> None:
+    call, answer = to_messages(read_input([{"type": "mcp_search_call", "id": "x1", "query": "cats", "output": "Two."}]))
+    assert call["tool_calls"][0]["function"] == {"name": "mcp_search", "arguments": '{"query":"cats"}'}
+    assert (answer["role"], answer["content"]) == ("tool", "Two.")
+
+
 def test_items_are_kept_as_openai_lists_them() -> None:
     adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(types.ResponseItem)
     kept = read_input([USER, says("assistant", "x"), THOUGHT, CALL, OUT, {"id": "msg_1", **says("user", "y")}])
