@@ -40,7 +40,7 @@ ALONE = 1 << 30
 
 @dataclass(slots=True, eq=False)
 class ClientShare:
-    """What one client with waiting requests has used of the model."""
+    """The share of the model that a client with waiting requests has used."""
 
     client: str
     """The name of the client; "" for all whose names are unknown."""
