@@ -61,6 +61,7 @@ SEVERAL: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("path", list(SEVERAL))
+@pytest.mark.slow
 async def test_all_texts_of_system_and_developer_are_in_the_prompt(make_app: MakeApp, path: str) -> None:
     sent = orjson.dumps(SEVERAL[path]).decode()
     words = [word for word in ("INS1", "SYS0", "SYS1", "DEV1", "USER1", "SAID1", "LATE1", "USER2") if word in sent]

@@ -31,6 +31,7 @@ def distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version, "packages_distributions", DISTRIBUTIONS)
 
 
+@pytest.mark.slow
 def test_versions_and_help(capsys: Capture) -> None:
     assert run("version") == 0
     assert re.search(r"^openvino +\d", capsys.readouterr().out, re.MULTILINE)

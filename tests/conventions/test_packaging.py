@@ -140,6 +140,7 @@ BINARY = {
 """Folders that may contain files other than text, with the suffixes of these files."""
 
 
+@pytest.mark.slow
 def test_nothing_is_left_over_in_git() -> None:
     """A file of a test was once committed in a folder of its own, and got into the source archive."""
     git = shutil.which("git") or "false"

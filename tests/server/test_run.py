@@ -275,6 +275,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_all_is_imported_is_the_end_at_once() -> None:
     """An exception at this time crashes orjson."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=300)
@@ -322,6 +323,7 @@ def test_connections_leave_files_for_the_server_itself(
     assert set_to == ([] if raised is None else [(raised, hard)])
 
 
+@pytest.mark.slow
 def test_too_few_open_files_stop_the_start_in_one_line() -> None:
     command = [sys.executable, "-m", "lean_ovms", "--fake_engine", "true", "--rest_port", "0"]
     few = ["sh", "-c", 'ulimit -n 16 && exec "$@"', "sh", *command]

@@ -67,6 +67,7 @@ def replace():
     thread.join()
 
 
+@pytest.mark.slow
 def test_places_in_use_get_large_pages(first, monkeypatch):
     enabled = weight_pages.SETTINGS / "enabled"
     if not enabled.exists() or "[madvise]" not in enabled.read_text():

@@ -176,6 +176,7 @@ async def uvicorn_with(app: Any) -> AsyncIterator[str]:
         await serving
 
 
+@pytest.mark.slow
 async def test_behind_uvicorn_inside_a_starlette_mount() -> None:
     echo = Echo()
     app = Starlette(routes=[Mount("/app", Asgi(echo.handle, 1 << 20))])

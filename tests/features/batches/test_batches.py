@@ -154,6 +154,7 @@ async def test_what_is_done_stays_when_a_batch_is_cancelled(make_client: MakeCli
     await client.call("POST", f"/v1/batches/{batch['id']}/cancel", status=409)
 
 
+@pytest.mark.slow
 async def test_batches_that_wait_have_no_files_open(make_client: MakeClient, tmp_path: Path) -> None:
     started = asyncio.Event()
     client, _ = await make_client(_some_hang(started), batch_concurrency=1)

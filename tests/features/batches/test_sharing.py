@@ -30,6 +30,7 @@ async def _as(client: Client, headers: dict[str, str]) -> Client:
 
 
 @pytest.mark.parametrize("limit", ["rpm_limit", "tpm_limit", "max_parallel_requests"])
+@pytest.mark.slow
 async def test_a_key_at_its_limit_delays_no_other_keys_batch(
     make_client: MakeClient, tmp_path: Path, limit: str
 ) -> None:
@@ -60,6 +61,7 @@ async def test_a_key_at_its_limit_delays_no_other_keys_batch(
     assert work._slots.used == 0
 
 
+@pytest.mark.slow
 async def test_the_clients_take_turns(make_client: MakeClient) -> None:
     client, engine = await make_client(batch_concurrency=1)
     slots = client.app.services.get(BatchService)._slots
@@ -118,6 +120,7 @@ class Disk:
 
 
 @pytest.mark.parametrize("filled", ["while it runs", "before its end", "while it is cancelled"])
+@pytest.mark.slow
 async def test_a_full_disk_keeps_no_batch_from_its_end(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, filled: str
 ) -> None:

@@ -101,6 +101,7 @@ def test_what_is_wrong_is_told_with_its_line(grammar, message):
     assert raised.value.message == f"The grammar cannot be read: {message}"
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_rules_takes_linear_time():
     """A rule becomes a terminal once all that it refers to are ones, which is not looked for again after each."""
     count = 20_000

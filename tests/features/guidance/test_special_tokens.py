@@ -159,6 +159,7 @@ def test_reasoning_may_end_with_its_special_token(library):
     assert takes(library, tag, "<think>", "a ", "</think>", "\n\n", *STYLED["hermes3"])
 
 
+@pytest.mark.slow
 def test_a_plain_value_of_a_parameter_has_no_special_token():
     library = Guidance(PIECES, WIDTH, [EOS], special=SPECIAL)
     for family in ("qwen3coder", "glm4_moe", "gemma4"):

@@ -285,6 +285,7 @@ def test_classes(make_llm: MakeLLM) -> None:
     assert all(isinstance(one.outputs.label, str) for one in found)
 
 
+@pytest.mark.slow
 def test_speech(make_llm: MakeLLM, tmp_path: Path) -> None:
     async def voice(config: Config) -> Any:
         return await fake_voice()
@@ -360,6 +361,7 @@ async def test_leaving_a_stream_cancels_its_request(async_llm: Any) -> None:
         await anext(async_llm.generate(""))
 
 
+@pytest.mark.slow
 async def test_any_number_of_calls_may_run_at_once(async_llm: Any) -> None:
     async def last(prompt: str) -> str:
         return [output.outputs[0].text async for output in async_llm.generate(prompt, GREEDY)][-1]

@@ -168,6 +168,7 @@ def numbers(modules: list[lora_modules.LoraModule | None]) -> list[int]:
     return [int(module.name.partition("#")[2]) for module in modules if module is not None]
 
 
+@pytest.mark.slow
 async def test_another_adapter_waits_until_one_that_works_has_finished(engines: Engines) -> None:
     base = await base_of("ab", max_loras=1)
     a, b = base.adapters.models.values()

@@ -250,6 +250,7 @@ def test_every_conversation_goes_on_and_is_shown_whole(name: str, group: int) ->
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(SOURCES)), st.lists(st.integers(0, 6), min_size=1, max_size=90))
+@pytest.mark.slow
 def test_any_order_of_roles_goes_on_and_is_shown_whole(name: str, order: list[int]) -> None:
     kinds = ("system", "developer", "user", "assistant", "calls", "tool", "user")
     messages: list[Json] = []
@@ -304,6 +305,7 @@ def short_ids_of(messages: list[Json]) -> tuple[list[str], list[str]]:
 @given(
     st.lists(st.one_of(st.text(), st.from_regex(FITS, fullmatch=True), st.integers(0, 9)), unique_by=str, max_size=8)
 )
+@pytest.mark.slow
 def test_short_ids_are_as_different_as_the_clients(given: list[Any]) -> None:
     given = [one for one in given if one != ""]
     messages = [

@@ -139,6 +139,7 @@ def texts_behind_calls_slowly(messages: list[Json]) -> list[Json]:
 
 @settings(max_examples=100, deadline=None)
 @given(conversations(TEXTS) | conversations(PARTS))
+@pytest.mark.slow
 def test_joined_turns_are_those_that_are_joined_two_by_two(messages: list[Json]) -> None:
     assert _turns_joined(messages) == turns_joined_slowly(messages)
     assert _texts_behind_calls(messages) == texts_behind_calls_slowly(messages)

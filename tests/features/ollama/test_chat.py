@@ -360,6 +360,7 @@ RESULTS = st.sampled_from(["f", "g", "h", ""])
 
 
 @given(st.lists(CALLS | RESULTS))
+@pytest.mark.slow
 def test_a_result_answers_the_first_call_of_its_name(steps: list[tuple[str, ...] | str]) -> None:
     waiting: list[tuple[str, str]] = []
     expected, made = [], 0
@@ -375,6 +376,7 @@ def test_a_result_answers_the_first_call_of_its_name(steps: list[tuple[str, ...]
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == expected
 
 
+@pytest.mark.slow
 def test_many_results_of_another_name_take_little_time() -> None:
     messages = [calls(*"f" * MANY), *[result("g")] * MANY]
     start = time.process_time()

@@ -188,6 +188,7 @@ def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end()
 
 
 @given(st.sets(st.integers(1, 8)), st.integers(0, 3))
+@pytest.mark.slow
 def test_log_probabilities_of_a_message_are_those_of_its_text(cuts: set[int], held: int) -> None:
     """However tokens arrive, and however long text is held back, none belong to reasoning, markup or the end."""
     words = ["<think>", "so", "</think>", "\n\n", "Hel", "lo", " wor", "ld", "<|im_end|>"]

@@ -290,6 +290,7 @@ async def test_what_all_websockets_keep_is_limited(make_app: MakeApp, monkeypatc
     assert not sockets.sessions
 
 
+@pytest.mark.slow
 async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"))
     async with opened(app) as websocket:

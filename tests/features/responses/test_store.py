@@ -425,6 +425,7 @@ async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_wor
     await database.close()
 
 
+@pytest.mark.slow
 async def test_a_waiter_that_leaves_does_not_stop_the_work_and_its_error_is_not_reported() -> None:
     database = Database(Sqlite, "", lambda c: None, lambda c: [])
     await database.open("memory")

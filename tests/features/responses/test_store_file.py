@@ -43,6 +43,7 @@ def damage(path: Path) -> None:
         file.write(b"\xa5" * 4096 * 8)
 
 
+@pytest.mark.slow
 async def test_a_damaged_store_is_set_aside_and_a_new_one_begins(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -63,6 +64,7 @@ async def test_a_damaged_store_is_set_aside_and_a_new_one_begins(
     assert str(aside) in record.getMessage()
 
 
+@pytest.mark.slow
 async def test_a_strict_server_does_not_start_with_a_damaged_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await fill(path)

@@ -46,6 +46,7 @@ OTHERS = ({"object": "list"}, {"data": {"id": "m"}}, {"data": ["m"]}, {"data": [
 """What servers without OpenAI's API may answer to a request for the list of models."""
 
 
+@pytest.mark.slow
 def test_what_went_wrong_is_one_line(
     script: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,7 @@ async def test_without_the_extra_the_start_fails_and_says_what_to_install(
         ("OTEL_BSP_MAX_QUEUE_SIZE", "1", "http://127.0.0.1:1", "max_queue_size"),
     ],
 )
+@pytest.mark.slow
 async def test_what_cannot_be_sent_to_stops_the_start(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, endpoint: str, message: str
 ) -> None:

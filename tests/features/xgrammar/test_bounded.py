@@ -38,6 +38,7 @@ def test_a_call_that_does_not_end_is_left_behind_and_the_others_go_on_elsewhere(
         threading.Event().wait(0.01)
 
 
+@pytest.mark.slow
 def test_a_call_that_computes_is_given_up_by_its_cpu_time_and_that_of_earlier_ones_does_not_count(monkeypatch):
     monkeypatch.setattr(bounded, "WALL_FACTOR", 1e9)
     over, thread = threading.Event(), CallThread("test")

@@ -444,6 +444,7 @@ def test_reading_goes_on_when_what_came_ahead_is_used(loop: JumpLoop) -> None:
 
 
 @pytest.mark.parametrize("room", [None, 0])
+@pytest.mark.slow
 def test_a_flood_of_pipelined_requests_is_not_read_ahead(loop: JumpLoop, room: int | None) -> None:
     """Each answered request once let the transport read 256 KiB more, whether the answers were read or not."""
     read = GET * (262_144 // len(GET))

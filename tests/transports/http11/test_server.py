@@ -516,6 +516,7 @@ async def test_drain_cancels_what_does_not_finish(caplog: pytest.LogCaptureFixtu
     assert "ending 2 requests" in caplog.text
 
 
+@pytest.mark.slow
 async def test_what_does_not_finish_in_time_may_send_its_last_event(caplog: pytest.LogCaptureFixture) -> None:
     over = asyncio.Event()
 

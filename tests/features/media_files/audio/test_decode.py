@@ -154,6 +154,7 @@ def test_wrong_headers(name: str) -> None:
     assert why in message
 
 
+@pytest.mark.slow
 def test_rates_and_channels_are_checked_in_every_format() -> None:
     narrow = AudioLimits(max_s=20.0, max_channels=1, min_rate=16_000, max_rate=16_000)
     for make in ("flac", "aiff", "mp3", "ogg vorbis", "m4a", "webm"):

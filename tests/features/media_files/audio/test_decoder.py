@@ -124,6 +124,7 @@ async def test_too_many_files_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None
     await audio.close()
 
 
+@pytest.mark.slow
 async def test_one_that_hangs_is_killed_and_a_file_that_is_too_large_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper, "START_S", 0.0)
     audio = fake("time.sleep(1000)", audio_timeout_s=0.2)

@@ -39,6 +39,7 @@ def fake(body):
     return [sys.executable, "-S", "-c", code]
 
 
+@pytest.mark.slow
 async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders):
     for image in await asyncio.gather(*(decoders.decode(DecodeJob(data=RED, max_pixels=MOST)) for _ in range(8))):
         assert (image.height, image.width, image.pixels) == (6, 8, bytes((220, 30, 30)) * 48)
@@ -62,6 +63,7 @@ async def test_the_times_of_as_many_frames_as_an_option_allows_are_read():
     decoders.stop()
 
 
+@pytest.mark.slow
 async def test_the_limit_of_one_image_does_not_hold_for_the_next(decoders, monkeypatch):
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     large = RED + bytes(200 << 20)  # more than the 80 MB that the first image may take
@@ -90,6 +92,7 @@ async def test_the_environment_has_no_secrets(monkeypatch):
     assert "API_KEY" not in caught.value.message
 
 
+@pytest.mark.slow
 async def test_one_that_hangs_is_killed(monkeypatch):
     monkeypatch.setattr(helper, "START_S", 0.0)
     decoders = DecoderPool(1, 0.2, command=fake("time.sleep(1000)"))
@@ -98,6 +101,7 @@ async def test_one_that_hangs_is_killed(monkeypatch):
     assert decoders.idle.pids == []
 
 
+@pytest.mark.slow
 async def test_one_that_dies_takes_only_its_image_with_it():
     decoders = DecoderPool(1, 20.0)
     for body in (
@@ -127,6 +131,7 @@ async def test_a_client_that_leaves_ends_the_work(decoders):
     assert slow.idle.pids == []
 
 
+@pytest.mark.slow
 async def test_idle_processes_end():
     decoders = DecoderPool(1, 20.0, idle_s=0.05)
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))

@@ -116,6 +116,7 @@ async def test_only_200_is_an_image_and_nothing_compressed():
 
 
 @pytest.mark.parametrize("page", [None, b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", b"HTTP/1.1 200"])
+@pytest.mark.slow
 async def test_a_server_that_stalls_has_a_deadline(page):
     async with serving(a=page) as server:
         server.stall.add("/a")

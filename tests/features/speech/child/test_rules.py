@@ -218,6 +218,7 @@ def test_words_that_are_all_long_count_as_of_0_7_seconds() -> None:
     lengths=st.lists(st.tuples(st.sampled_from([" a", ".", ",", ' "', "?", " bc"]), st.integers(0, 200)), max_size=12),
     bounds=st.lists(st.integers(0, 600), min_size=2, max_size=2),
 )
+@pytest.mark.slow
 def test_words_stay_in_order_however_they_are_shortened(lengths: list[tuple[str, int]], bounds: list[int]) -> None:
     edges = [0, *itertools.accumulate(length for _, length in lengths)]
     spans = [(text, edges[at] / 50, edges[at + 1] / 50) for at, (text, _) in enumerate(lengths)]

@@ -125,6 +125,7 @@ def test_a_window_that_the_detector_finds_silent_is_skipped() -> None:
     assert rig.windows(number)[0]["skipped"] > 9
 
 
+@pytest.mark.slow
 def test_the_check_for_speech_delays_nobody() -> None:
     """Noise of many files is checked by seconds, between the steps of others, which are not kept waiting."""
     rig = Rig()
