@@ -127,7 +127,7 @@ class TokenModel(Model):
         The engine decodes between two steps, and would block all its requests for 0.1 s with 250,000 ids.
         """
         size = len(self.vocabulary.pieces)
-        if not self.vocabulary.exact or not all(0 <= token < size for token in tokens):
+        if not self.vocabulary.exact or min(tokens, default=0) < 0 or max(tokens, default=0) >= size:
             return await self.tokenizer.decode(tokens, skip_special_tokens)
         work = partial(decode_slices, tokens, Detokenizer(self.vocabulary, skip_special_tokens))
         return await self.offload.run(len(tokens) * TOKEN_BYTES, work, inline_below=INLINE_DECODE)

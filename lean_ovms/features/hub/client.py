@@ -112,11 +112,14 @@ class HubClient:
     def listing(self, repo: str, revision: str = "") -> Listing:
         """Returns the files of a repository at a branch, a tag or a commit; "" is the main branch. Raises PullError."""
         api = self._library.HfApi(endpoint=self.endpoint, library_name=AGENT)
-        wanted = {"revision": revision or None, "files_metadata": True, "timeout": LISTING_TIMEOUT_S}
-        try:
-            info = self._retry(lambda: api.model_info(repo, **wanted), repo)
-        except self._errors.RevisionNotFoundError:
-            raise PullError(f"{repo} has no revision {safe(revision)} at {self.endpoint}") from None
+
+        def ask() -> Any:
+            try:
+                return api.model_info(repo, revision=revision or None, files_metadata=True, timeout=LISTING_TIMEOUT_S)
+            except self._errors.RevisionNotFoundError:
+                raise PullError(f"{repo} has no revision {safe(revision)} at {self.endpoint}") from None
+
+        info = self._retry(ask, repo)
         files = tuple(_remote_file(entry) for entry in info.siblings or ())
         if not info.sha:
             raise PullError(f"{self.endpoint} does not name a commit for {repo}: is it a Hugging Face hub?")
@@ -195,8 +198,6 @@ class HubClient:
             raise PullError(
                 f"there is no model {safe(repo)} at {self.endpoint}, or it is private and HF_TOKEN does not open it"
             ) from None
-        except self._errors.RevisionNotFoundError:
-            raise
         except self._errors.OfflineModeIsEnabled:
             raise PullError(f"{repo} has not been pulled, and HF_HUB_OFFLINE forbids pulling it") from None
         except self._errors.HFValidationError as error:
