@@ -40,6 +40,14 @@ async def test_models_and_running_models_are_listed(make_app: MakeApp) -> None:
     assert running["expires_at"] > "2100"
 
 
+async def test_the_defaults_of_its_samplers_are_shown(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    defaults = {"mirostat": 2, "repeat_last_n": 64, "typical_p": "x"}
+    app.registry.get("m", TextModel).directory = ModelDir(generation_config=defaults)
+    shown = (await whole(await post(app, "/api/show", {"model": "m"})))["parameters"]
+    assert [line.split() for line in shown.split("\n")[-2:]] == [["repeat_last_n", "64"], ["mirostat", "2"]]
+
+
 async def test_a_model_is_described(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     model = app.registry.get("m", TextModel)

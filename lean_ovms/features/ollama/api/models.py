@@ -25,6 +25,7 @@ from ...chat.generation import Defaults
 from ...completions.fim import NOTATIONS
 from ...pooling.model import PoolingModel
 from ...pooling.types import VECTORS
+from ..fields import SAMPLERS
 from . import names
 from .answer import timestamp
 from .body import parse_body
@@ -174,6 +175,7 @@ def _parameters(model: Model) -> str:
     defaults = Defaults(model.directory.generation_config)
     lines: list[tuple[str, Any]] = [("num_ctx", model.context_length)] if model.context_length else []
     lines += [(ollama, defaults.number(name)) for name, ollama in PARAMETERS.items()]
+    lines += [(name, value) for name in SAMPLERS if type(value := defaults.values.get(name)) in (int, float)]
     lines += [("stop", stop) for stop in defaults.stop]
     return "\n".join(f"{name:<30} {orjson.dumps(whole(value)).decode()}" for name, value in lines)
 
