@@ -80,13 +80,13 @@ def test_seeds_differ_per_sequence_and_begin_with_the_one_given() -> None:
 def test_a_default_seed_is_that_of_requests_without_one() -> None:
     assert sampling({"n": 2}, {"seed": 7}).seeds == (7, 8)
     assert sampling({"seed": 5}, {"seed": 7}).seeds == (5,)
+    assert sampling({}, {"seed": None}).seeds != sampling({}, {"seed": None}).seeds
 
 
 def test_a_default_budget_of_reasoning_is_that_of_requests_without_one() -> None:
     default = {"thinking_token_budget": 64}
     assert [sampling(given, default).thinking_token_budget for given in ({}, {"thinking_token_budget": 8})] == [64, 8]
     assert sampling({"thinking_token_budget": -1}, default).thinking_token_budget is None
-    assert sampling({}, {"seed": None}).seeds != sampling({}, {"seed": None}).seeds
 
 
 def test_n_alone_samples_and_best_of_is_a_beam_search() -> None:

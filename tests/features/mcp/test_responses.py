@@ -324,7 +324,7 @@ async def test_a_choice_that_names_servers_often_offers_each_tool_once(
 ) -> None:
     app, engine = await made(make_app, "a", "b")
     one = {"type": "mcp", "server_label": "calc"}
-    for named, offered in (([one] * 5, "calc__add,calc__drop"), ([{**one, "name": "drop"}, one][:1] * 5, "calc__drop")):
+    for named, offered in (([one] * 5, "calc__add,calc__drop"), ([{**one, "name": "drop"}] * 5, "calc__drop")):
         others: list[Any] = [{**one, "server_label": []}, {**one, "name": {}}]
         choice = {"type": "allowed_tools", "mode": "auto", "tools": named + others}
         await answered(app, tool_choice=choice)

@@ -1,4 +1,4 @@
-"""ToolGrammars of custom tools become regular expressions. Python's `re` decides which texts match."""
+"""Grammars of custom tools become regular expressions. Python's `re` decides which texts match."""
 
 from __future__ import annotations
 
