@@ -275,6 +275,9 @@ async def test_input_tokens_are_counted_as_the_response_would_count_them(make_ap
     assert engine.submitted == []
     answer = await whole(await post(app, PATH, body))
     assert counted == {"object": "response.input_tokens", "input_tokens": answer["usage"]["input_tokens"]}
+    picture = [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]
+    response = await post(app, PATH + "/input_tokens", ask(picture))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "input")
 
 
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -19,7 +19,7 @@ from ....models.generation import DeltaStream
 from ....types import ByteStream, Delta, Request, Response, Usage
 from ....types.push import Sink
 from ....util import chunked_json
-from ...chat.request import deltas_of
+from ...chat.request import deltas_of, errors_of_input
 from .. import fields
 from ..events import Events
 from ..output_items import Frame, joined, pieces_of
@@ -84,7 +84,8 @@ async def handle_input_tokens(request: Request, services: Services) -> Response:
     parsed, context = await read_request(request, services, parse_response)
     if parsed.tools.mcp and (tools := server_tools(services.config)) is not None:
         parsed = await tools.with_tools(parsed, context, services)
-    tokens = await parsed.generation.count(await parsed.prompt(context.items, services))
+    with errors_of_input("input"):
+        tokens = await parsed.generation.count(await parsed.prompt(context.items, services))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
