@@ -111,7 +111,7 @@ class ToolLoop:
         self._most_tokens = parsed.generation.sampling.max_tokens
         self._finished: list[Usage] = []  # the usage of the generations before the current one
         self._generation: DeltaStream | None = None
-        self._timings = Timings(0, 0, 0.0, 0, 0.0)
+        self._timings = Timings(0, 0, 0.0, 0, 0.0)  # of the generation that ended last
         self._work: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -137,9 +137,7 @@ class ToolLoop:
     @property
     def timings(self) -> Timings:
         """The timings of the last generation; zeros before the first one, while a call that was approved is made."""
-        if self._generation is not None:
-            self._timings = self._generation.timings
-        return self._timings
+        return self._timings if self._generation is None else self._generation.timings
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
         self._work = asyncio.ensure_future(self._run(sink))

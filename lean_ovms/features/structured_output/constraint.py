@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -18,11 +18,9 @@ from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex, SchemaInval
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, CannotEnforce, GrammarContext, OutputForm, Tool
 from ...types import Json, OutputConstraint
-from . import schemas, validity
+from . import limits, schemas, validity
+from .limits import GrammarBounds
 from .schemas import ANY_OBJECT
-
-if TYPE_CHECKING:
-    from .limits import GrammarBounds
 
 MAX_DEPTH = 32
 BLANKS = formats.regex("[ \\n]{0,4}")
@@ -114,8 +112,6 @@ def _beyond(constraint: OutputConstraint, context: GrammarContext, bounds: Gramm
 
     If all schemas together are too large, these are the largest ones, without which the rest is small enough.
     """
-    from . import limits  # late, because few constraints are relaxed
-
     schemas = {number: tool for number, tool in enumerate(context.tools) if _has_schema(tool)}
     found: dict[int, str] = {}
     if (left := size(constraint, context.tools)) > bounds.bytes:

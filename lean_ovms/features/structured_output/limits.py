@@ -19,8 +19,7 @@ from .feature import StructuredOutputOptions
 from .schemas import MAX_COUNT
 
 GROWTH = 8
-"""The limit of the schemas of all tools and the format together, and of a grammar, as a multiple of a schema's limit.
-"""
+"""The limit of a grammar, and of the schemas of all tools and the format together, in multiples of one schema's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
