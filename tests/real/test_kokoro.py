@@ -27,10 +27,10 @@ SPOKEN = [SpeakParams(), SpeakParams(speed=0.8), SpeakParams(voice="jf_gongitsun
 def test_whisper_hears_what_kokoro_says(kokoro_ir: Path, whisper_ir: Path) -> None:
     assert detect_task(kokoro_ir) == "text2speech"
     synthesizer = GenAiSynthesizer(Config(model_path=str(kokoro_ir), task="text2speech"))
-    recognizer, detector, has_speech = hearing.load(
+    recognizer, detector, check = hearing.load(
         Config(model_path=str(whisper_ir), task="speech2text", plugin_config=EXACT)
     )
-    listener = SpeechTask(recognizer, 8, 8, detector, has_speech)
+    listener = SpeechTask(recognizer, 8, 8, detector, check)
     spoken = [found for params in SPOKEN for found in synthesizer.speak([(TEXT, params)])]
     lengths = []
     for speech in spoken:

@@ -69,8 +69,8 @@ def task(whisper_ir: Path) -> SpeechTask:
     if shutil.which("espeak-ng") is None:
         pytest.skip("no espeak-ng: apt-get install espeak-ng")
     config = Config(model_path=str(whisper_ir), task="speech2text", plugin_config=EXACT)
-    recognizer, detector, has_speech = loading.load(config)
-    return SpeechTask(recognizer, 8, 8, detector, has_speech)
+    recognizer, detector, check = loading.load(config)
+    return SpeechTask(recognizer, 8, 8, detector, check)
 
 
 def words(text: str) -> list[str]:

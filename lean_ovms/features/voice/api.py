@@ -228,8 +228,9 @@ class SpokenAnswer:
         """Sends a part of the file piece by piece, and lets others run in between."""
         for start in range(0, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
-            audio = {"type": "speech.audio.delta", "audio": b64encode(piece).decode()} if self._parsed.sse else None
-            await sink.send(piece if audio is None else event(audio))
+            if self._parsed.sse:
+                piece = event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
+            await sink.send(piece)
             await asyncio.sleep(0)
 
     def _end(self) -> bytes:

@@ -42,8 +42,6 @@ ALONE = 1 << 30
 class ClientShare:
     """The share of the model that a client with waiting requests has used."""
 
-    client: str
-    """The name of the client; "" for all whose names are unknown."""
     charged: float
     """The client's virtual time in tokens. It begins at the least of the other clients' times and grows by the tokens
     that are computed for the client."""
@@ -60,7 +58,7 @@ class QueuedPooling:
     missing: int
     """The number of inputs without a result."""
     client: str = ""
-    """The name of the client that sent it."""
+    """The name of the client that sent it; "" for all whose names are unknown."""
     share: ClientShare = field(init=False)
     """What its client has used, from the time at which it is queued."""
     unpooled: int = 0
@@ -125,10 +123,9 @@ class TextQueue:
         self._batches = 0
 
     def add(self, request: QueuedPooling, items: list[QueuedText]) -> None:
-        shares = {other.share for other in self.requests.values()}
         same = [other for other in self.requests.values() if other.client == request.client]
-        least = min((share.charged for share in shares), default=0.0)
-        request.share = same[0].share if same else ClientShare(request.client, least)
+        least = min((other.share.charged for other in self.requests.values()), default=0.0)
+        request.share = same[0].share if same else ClientShare(least)
         request.charged = min((other.charged for other in same), default=0.0)
         self.requests[request.id] = request
         for item in items:

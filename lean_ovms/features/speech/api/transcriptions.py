@@ -42,9 +42,9 @@ async def _serve(request: Request, services: Services, fields: FieldSet, task: s
     if parsed.values["stream"]:
         transcript = Transcript()
         stream = TranscriptionStream(parsed.model.transcribe(audio, parsed.params), audio, transcript)
-        await stream.begin(services.config.sse_ping_s)
-        renderer = TranscriptRenderer(parsed, transcript, services.offload)
         ping_s = services.config.sse_ping_s
+        await stream.begin(ping_s)
+        renderer = TranscriptRenderer(parsed, transcript, services.offload)
         return sse.response(stream, renderer, ping_s, parsed.headers, before_end=renderer.before_end)
     found = await collect(parsed, audio)
     return await services.offload.run(found.size, partial(answer, parsed, found), inline_below=INLINE_BYTES)

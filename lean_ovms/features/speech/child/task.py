@@ -29,15 +29,15 @@ TURN_SECONDS, BUSY_SECONDS = 4, 1
 
 def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
     """Loads the model that the options name, or the fake one, and returns its task. Raises StartError."""
+    limits = config.max_queued_requests, config.max_queued_requests_per_client
     if config.without_model:
         from .fake_recognizer import FakeRecognizer
 
-        return SpeechTask(FakeRecognizer(config), config.max_queued_requests, config.max_queued_requests_per_client)
+        return SpeechTask(FakeRecognizer(config), *limits)
     from . import model
 
-    recognizer, detector, has_speech = model.load(config)
-    limits = config.max_queued_requests, config.max_queued_requests_per_client
-    return SpeechTask(recognizer, *limits, detector, has_speech)
+    recognizer, detector, check = model.load(config)
+    return SpeechTask(recognizer, *limits, detector, check)
 
 
 class SpeechTask(Task):
@@ -52,7 +52,7 @@ class SpeechTask(Task):
         most: int,
         most_per_client: int,
         detector: Callable[[], Detector] = EnergyDetector,
-        has_speech: SpeechCheck = unchecked,
+        check: SpeechCheck = unchecked,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begins without any request.
@@ -62,14 +62,14 @@ class SpeechTask(Task):
             most: The most requests at once.
             most_per_client: The most of these of one client.
             detector: Makes the voice activity detector of a request.
-            has_speech: Checks each window of a file; windows without speech are not computed.
+            check: Checks each window of a file; windows without speech are not computed.
             clock: Returns the time in seconds.
         """
         super().__init__(recognizer.info, recognizer.vocabulary)
         self.recognizer = recognizer
         self._most, self._most_per_client = most, most_per_client
         self._detector = detector
-        self._has_speech = has_speech
+        self._check = check
         self._clock = clock
         self._sessions: dict[int, Transcription] = {}
         self._running: dict[Job, Transcription] = {}
@@ -220,7 +220,7 @@ class SpeechTask(Task):
         while self._unchecked_s:
             self._unchecked_s -= 1
             if session.check is None:
-                session.check = self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))
+                session.check = self._check(session.cutter.buffer.samples(cut.start, cut.end))
             speaks = next(session.check, None)
             if speaks is not False:
                 session.check = None

@@ -53,9 +53,9 @@ const isFlag = (value) => typeof value === "boolean";
 const listOf = (isOne) => (value) => Array.isArray(value) && value.every((one) => one && isOne(one));
 // What a message may have, each with its test.
 const FIELDS = {
-  ...{ role: (value) => ROLES.includes(value), content: isText, parent: Number.isInteger, shown: Number.isInteger },
-  ...{ reasoning: isText, model: isText, callId: isText, finish: isText, declined: isFlag, calledEnough: isFlag },
-  ...{ left: Number.isInteger, thoughtMs: Number.isFinite, images: listOf(isText) },
+  role: (value) => ROLES.includes(value), content: isText, parent: Number.isInteger, shown: Number.isInteger,
+  reasoning: isText, model: isText, callId: isText, finish: isText, declined: isFlag, calledEnough: isFlag,
+  left: Number.isInteger, thoughtMs: Number.isFinite, images: listOf(isText),
   files: listOf(({ name, text }) => isText(name) && isText(text)),
   calls: listOf((call) => isText(call.id) && isText(call.function?.name) && isText(call.function.arguments)),
   tokens: listOf(({ text, p, others }) => isText(text) && Number.isFinite(p) && listOf(([other]) => isText(other))(others)),
@@ -77,8 +77,8 @@ function checked(entry) {
     return kept;
   });
   if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");
-  const said = Object.entries(settings || {}).filter(([, value]) => isText(value) || isFlag(value));
-  return { messages, tip, settings: Object.fromEntries(said) };
+  const usable = Object.entries(settings || {}).filter(([, value]) => isText(value) || isFlag(value));
+  return { messages, tip, settings: Object.fromEntries(usable) };
 }
 
 // What a conversation says, message by message: not what was shown of it, or how fast it came.

@@ -179,11 +179,11 @@ def test_a_text_that_is_not_credible_is_decoded_again_hotter(loop: DecodeLoop) -
 
 
 def test_speech_is_distinguished_from_silence_noise_and_tones(loaded: loading.Loaded) -> None:
-    _, detector, has_speech = loaded
-    assert all(any(has_speech(samples(data))) for data in recordings().values())
-    assert list(has_speech(np.zeros(48000, np.float32))) == [False] * 3
-    assert not any(has_speech((np.random.default_rng(0).standard_normal(48000) * 0.05).astype(np.float32)))
-    assert not any(has_speech((np.sin(np.arange(48000) * 0.17) * 0.3).astype(np.float32)))
+    _, detector, check = loaded
+    assert all(any(check(samples(data))) for data in recordings().values())
+    assert list(check(np.zeros(48000, np.float32))) == [False] * 3
+    assert not any(check((np.random.default_rng(0).standard_normal(48000) * 0.05).astype(np.float32)))
+    assert not any(check((np.sin(np.arange(48000) * 0.17) * 0.3).astype(np.float32)))
     one, other = detector(), detector()
     frame = samples(recordings()["up stop"])[8000:8512]
     assert [one.probability(frame) for _ in range(3)] == [other.probability(frame) for _ in range(3)]

@@ -118,7 +118,7 @@ def test_silence_has_one_window_without_text(rig: Rig) -> None:
 
 
 def test_a_window_that_the_detector_finds_silent_is_skipped() -> None:
-    rig = Rig(has_speech=lambda samples: iter([float(np.abs(samples).max()) > 0.5]))
+    rig = Rig(check=lambda samples: iter([float(np.abs(samples).max()) > 0.5]))
     number = rig.submit(sound((0.3, 4), (0, 6), (0.8, 2)))
     rig.run()
     assert rig.text(number).split() == ["eight"] * 4
@@ -136,7 +136,7 @@ def test_the_check_for_speech_delays_nobody() -> None:
             checked.append(len(samples))
             yield float(np.abs(samples).max()) > 0.5
 
-    rig.task._has_speech = check
+    rig.task._check = check
     noise = [rig.submit(sound((0.3, 100)), client="a") for _ in range(4)]
     speech = rig.submit(sound((0.8, 5)), client="b")
     rig.worker.turn()
