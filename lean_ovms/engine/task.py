@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import TooManyRequests, for_client
+from ..errors import TooManyRequests, for_client, requests_waiting
 from ..types.engine import ModelInfo, Vocabulary
 from ..util import resources
 from ..util.round_robin import RoundRobin
@@ -31,6 +31,14 @@ NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 def busy(why: str, retry_after_s: int = 1) -> TooManyRequests:
     """Returns the error for a command that is refused because too many wait; `why` begins its message."""
     return TooManyRequests(f"{why}; please try again later", retry_after_s=retry_after_s)
+
+
+def check_room(waiting: int, most: int, of_client: int, most_of_client: int) -> None:
+    """Raises TooManyRequests for a command if as many requests wait as may wait, of all clients or of its own."""
+    if waiting >= most:
+        raise busy(requests_waiting(most))
+    if of_client >= most_of_client:
+        raise busy(requests_waiting(most_of_client, " of this client"))
 
 
 class Task(ABC):

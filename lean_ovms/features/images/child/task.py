@@ -15,8 +15,8 @@ from typing import Protocol
 
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
-from ....engine.task import Task, busy
-from ....errors import BadRequest, RequestError, StartError, install_command, requests_waiting
+from ....engine.task import Task, check_room
+from ....errors import BadRequest, RequestError, StartError, install_command
 from ....types import Image
 from ....types.engine import ModelInfo
 from ..params import ImageParams
@@ -118,10 +118,8 @@ class ImageTask(Task):
         """Queues an image. Raises TooManyRequests."""
         waiting = [one.client for one in self._queue]
         if not command.begun:
-            if len(waiting) >= self.max_queued:
-                raise busy(requests_waiting(self.max_queued))
-            if waiting.count(command.client) >= self.max_queued_per_client:
-                raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
+            own = waiting.count(command.client)
+            check_room(len(waiting), self.max_queued, own, self.max_queued_per_client)
         # A client that was idle starts with the least work of the waiting clients, so that idle time does not count.
         least = min((self._work[client] for client in waiting), default=0)
         self._work[command.client] = max(self._work.get(command.client, 0), least)

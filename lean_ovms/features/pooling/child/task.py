@@ -16,8 +16,8 @@ import numpy as np
 
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Record, Refused
-from ....engine.task import Task, busy
-from ....errors import BadRequest, EngineFailure, RequestError, for_client, requests_waiting
+from ....engine.task import Task, check_room
+from ....errors import BadRequest, EngineFailure, RequestError, for_client
 from ..feature import PADDED_TOKENS, TOKENS, PoolingOptions
 from ..records import Pool, Pooled, PooledPart
 from ..types import (
@@ -152,12 +152,9 @@ class PoolingTask(Task):
     def _arrive(self, command: Pool) -> None:
         """Queues a request for tokenizing after the checks that need no tokens. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
-        if waiting >= self.max_queued:
-            raise busy(requests_waiting(self.max_queued))
         clients = [one.command.client for one in self._arriving.values() if isinstance(one.command, Pool)]
         clients += [one.client for one in self.queue.requests.values()]
-        if clients.count(command.client) >= self.max_queued_per_client:
-            raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
+        check_room(waiting, self.max_queued, clients.count(command.client), self.max_queued_per_client)
         params = PoolingParams(**command.params)
         inputs = with_images(command)
         texts = self.inputs.texts(inputs, command.queries, params)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
-from ....engine.task import Task, busy
-from ....errors import BadRequest, EngineFailure, install_command, requests_waiting
+from ....engine.task import Task, check_room
+from ....errors import BadRequest, EngineFailure, install_command
 from ....types.audio import SpeakParams
 from ....types.engine import ModelInfo
 from ....util.round_robin import RoundRobin
@@ -84,10 +84,9 @@ class VoiceTask(Task):
     def _handle(self, command: Record) -> None:
         match command:
             case Speak():  # the front end knows the model's abilities, and has checked everything else
-                if len(self._waiting) >= self.max_queued and not command.begun:
-                    raise busy(requests_waiting(self.max_queued))
-                if self._queue.of(command.client) >= self.max_queued_per_client and not command.begun:
-                    raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
+                if not command.begun:
+                    own = self._queue.of(command.client)
+                    check_room(len(self._waiting), self.max_queued, own, self.max_queued_per_client)
                 if rate := SpeakParams(**command.params).sample_rate:
                     check_rate(self.voices.sample_rate, rate)
                 self._waiting[command.id] = command
