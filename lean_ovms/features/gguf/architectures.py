@@ -206,6 +206,9 @@ class Architecture:
     sums_to_one: bool = True
     """Whether the weights of a token's experts are normalized to sum to 1; otherwise they are the softmax over all
     experts."""
+    always_normed: bool = False
+    """Whether weights of experts that are chosen with a bias or by sigmoids sum to 1 even if the file says that they do
+    not, as files do that llama.cpp itself has saved."""
     averaged: bool = False
     """Whether the results of experts and of the shared expert are averaged; otherwise they are added."""
     sigmoids: bool = False
@@ -248,6 +251,7 @@ SHARED_EXPERTS = {f"mlp.shared_expert.{part}_proj": f"mlp.shared_experts.{part}_
 """The second names of the layers of the shared expert, which all tokens use."""
 LFM2 = Architecture(
     last_norm="token_embd_norm",
+    always_normed=True,
     renamed={
         "self_attn.o_proj": "self_attn.out_proj",
         "mlp.gate_proj": "feed_forward.w1",
@@ -309,7 +313,7 @@ ARCHITECTURES = {
     "deepseek2": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "dots1": Architecture(renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
-    "ernie4_5-moe": Architecture(pairs=True, softmax=True, renamed=SHARED_EXPERTS),
+    "ernie4_5-moe": Architecture(pairs=True, softmax=True, always_normed=True, renamed=SHARED_EXPERTS),
     "eurobert": Architecture(causal=False),
     "exaone": Architecture(),
     "exaone-moe": Architecture(window_period=4, unrotated=4, windowed=True, renamed=SHARED_EXPERTS),
@@ -419,10 +423,10 @@ ARCHITECTURES = {
     "mamba": MAMBA,
     "mamba2": MAMBA,
     "mellum": Architecture(window_period=4, unscaled_windows=True),
-    "mimo2": Architecture(unscaled_windows=True, sigmoids=True),
+    "mimo2": Architecture(unscaled_windows=True, sigmoids=True, always_normed=True),
     "minicpm": Architecture(pairs=True, permuted=True, **MINICPM),
     "minicpm3": Architecture(**MINICPM),
-    "minimax-m2": Architecture(),
+    "minimax-m2": Architecture(always_normed=True),
     "mistral3": Architecture(pairs=True, permuted=True),
     "mistral4": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "mpt": Architecture(**LIKE_GPT, activation="exact_gelu"),
@@ -462,7 +466,13 @@ ARCHITECTURES = {
     "refact": Architecture(slope=8.0, renamed=UNNAMED),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),
     "smallthinker": Architecture(
-        activation="relu", window_period=4, unrotated=4, first=True, windowed=True, routed_early=True
+        activation="relu",
+        window_period=4,
+        unrotated=4,
+        first=True,
+        windowed=True,
+        routed_early=True,
+        always_normed=True,
     ),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
     "spark2_5": Architecture(activation="gelu", unscaled_windows=True),

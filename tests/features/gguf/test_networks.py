@@ -426,7 +426,7 @@ HOSTILE = """
 import random, sys
 from pathlib import Path
 from lean_ovms.errors import StartError
-from lean_ovms.features.gguf.child import network, positions
+from lean_ovms.features.gguf.child import network
 
 path, dice = Path(sys.argv[1]), random.Random(3)
 whole = path.read_bytes()

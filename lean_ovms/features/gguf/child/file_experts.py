@@ -13,9 +13,6 @@ from .experts import Chosen, Experts, Groups, chosen, chosen_apart, chosen_one_b
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
 
-NORMED = ("ernie4_5-moe", "lfm2moe", "mimo2", "minimax-m2", "smallthinker")
-"""The architectures in which the weights of a token's experts sum to 1 even if a file that llama.cpp saved says they
-do not."""
 SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN = 1, 2, 3
 """The numbers of the functions that make weights of scores; with SIGMOID each expert has a weight of its own."""
 
@@ -101,13 +98,12 @@ class FileExperts:
         bias = next((each for each in names if each in self._tensors), "")
         factor, groups = header.real("expert_weights_scale", 1.0), self._groups(count, used)
         normed = header.metadata.get(f"{header.architecture}.expert_weights_norm")
-        normed = normed if header.architecture not in NORMED else None
         if weighted == SIGMOID or bias or by_input:
             return chosen_apart(
                 scores,
                 used,
                 bias=self._tensors.numbers(bias).reshape(-1) if bias else None,
-                sums_to_one=normed is not False and not by_input,
+                sums_to_one=(normed is not False or self._row.always_normed) and not by_input,
                 factor=factor,
                 groups=groups,
                 softmax=self._row.softmax or weighted == SOFTMAX,

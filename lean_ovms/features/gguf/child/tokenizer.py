@@ -171,8 +171,9 @@ ENDS = frozenset(
 )
 """Control tokens that end an answer, whatever the metadata says of them; as in llama.cpp. Those in the last two lines
 end code that was filled in."""
-MARKS = tuple(token for token in sorted(ENDS) if token.startswith("<|"))
-"""Those of them that are control tokens even if the file calls them user-defined text; others may be tags of HTML."""
+MARKS = frozenset(token for token in ENDS if token.startswith("<|"))
+"""The tokens in ENDS that are control tokens even if the file calls them user-defined text; others may be tags of
+HTML."""
 TOOL_RESPONSE = "<|tool_response>"
 """The text that ends an answer of Gemma 4 with calls, although it is not a control token."""
 IN_MESSAGES = {"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"}
@@ -280,11 +281,10 @@ class GgufTokenizer:
 
 def _kinds(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
     """Returns the type of each token. The tokens in MARKS are control tokens if the file calls them user-defined."""
-    kinds = [*stated] if stated else [NORMAL] * len(tokens)
-    for number, kind in enumerate(kinds):
-        if kind == USER_DEFINED and tokens[number] in MARKS:
-            kinds[number] = CONTROL
-    return kinds
+    kinds = stated or [NORMAL] * len(tokens)
+    return [
+        CONTROL if kind == USER_DEFINED and token in MARKS else kind for token, kind in zip(tokens, kinds, strict=True)
+    ]
 
 
 def _id(header: gguf.Header, name: str) -> int:
