@@ -139,13 +139,15 @@ def misfit(
         if any(f"{name}.".startswith(f"{one}.") for one in fixed):
             return f"adapts {name}, which only --pipeline_type LM_CB supports"
         if name in widths and tuple(widths[name]) != shape:
-            least, most = widths[name]
-            return f"belongs to another model: its {name} does not map {least} to {most} elements"
+            width, height = widths[name]
+            return f"belongs to another model: its {name} does not map {width} to {height} elements"
     missing = {*adapted} - {*known}
     of_none = len(missing) == len(adapted)
-    names = sorted(missing if of_none else missing.intersection(changed()) if missing else ())
-    if not names:
+    if missing and not of_none:
+        missing.intersection_update(changed())
+    if not missing:
         return ""
+    names = sorted(missing)
     text = f"it adapts {', '.join(names[:MOST_NAMES])}"
     if len(names) > MOST_NAMES:
         text += f" and {counted(len(names) - MOST_NAMES, 'more layer')}"
