@@ -48,7 +48,7 @@ class ImageRequest:
     file_id: str = ""
     """The id of an uploaded file with the image or video."""
     detail: str = "auto"
-    """The detail that the client asks for: "auto", "low" or "high"."""
+    """The detail that the client asks for: "auto", "low", "high" or "original"."""
     param: str
     """The field of the request, for errors."""
     video: bool = False
@@ -278,10 +278,10 @@ async def _keys(requested: list[ImageRequest]) -> list[Key]:
     keys: list[Key] = []
     for number, request in enumerate(requested):
         key: str | bytes | int
-        if len(request.url) <= MAX_URL and request.file is None and not request.file_id:
-            key = request.url
-        elif request.file_id:
+        if request.file_id:
             key = request.file_id.encode("utf-8", "surrogatepass")
+        elif len(request.url) <= MAX_URL and request.file is None:
+            key = request.url
         elif request.file is not None or lengths[len(request.url)] == 1:
             key = number
         else:
