@@ -111,8 +111,10 @@ class StringArray:
 
 
 def says(name: str, value: Any) -> bool:
-    """Returns whether a value of an architecture says something of its networks: one that is 0, empty or that of
-    UNSET, or consists of such ones, does not.
+    """Returns whether a value of an architecture says something of its networks.
+
+    Files that llama.cpp saved have values for what a network lacks, too: 0, nothing, or the key's value in UNSET, also
+    for each element of an array.
 
     Args:
         name: The key, without the name of the architecture.
