@@ -138,14 +138,15 @@ class BadRequest(RequestError):
 TOO_LONG = "context_length_exceeded"
 
 
-def too_long(what: str, most: int) -> BadRequest:
+def too_long(what: str, most: int, param: str | None = None) -> BadRequest:
     """Returns the error (400) for a prompt that does not fit, given OVMS's text and the tokens that would.
 
     OpenAI's and vLLM's texts follow: LiteLLM and the agents built on it recognise these rather than the code, and then
     shorten the conversation or use a model with a longer context.
     """
     advice = "Please reduce the length of the input prompt."
-    return BadRequest(f"{what}. This model's maximum context length is {most} tokens. {advice}", code=TOO_LONG)
+    text = f"{what}. This model's maximum context length is {most} tokens. {advice}"
+    return BadRequest(text, param=param, code=TOO_LONG)
 
 
 def prompt_too_long(tokens: int, most: int) -> BadRequest:
@@ -154,9 +155,9 @@ def prompt_too_long(tokens: int, most: int) -> BadRequest:
     return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
 
 
-def too_many_characters(count: int, most: int) -> BadRequest:
+def too_many_characters(count: int, most: int, param: str | None = None) -> BadRequest:
     """Returns the error (400) for a text that is too long even before it is tokenized; `most` tokens would fit."""
-    return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
+    return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most, param)
 
 
 class GrammarInvalid(BadRequest):

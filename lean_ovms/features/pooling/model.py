@@ -11,7 +11,7 @@ from typing import Any
 from ...config import Config
 from ...engine.client.interface import ModelEngine
 from ...engine.protocol import FrameError, changed_fields
-from ...errors import BadRequest, errors_of, too_many_characters, too_slow
+from ...errors import BadRequest, too_many_characters, too_slow
 from ...models.model import Model, UsageRecorder
 from ...models.text_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
@@ -243,14 +243,12 @@ class PoolingModel(TokenModel):
             limit = max(MIN_ENCODE_LIMIT, limit)
         repeated = len(params.instruction) if self.own_pooling.pair == IN_PROMPT else 0  # the prompt of a pair has it
         if repeated > limit:
-            with errors_of("instruction"):
-                raise too_many_characters(repeated, window)
+            raise too_many_characters(repeated, window, "instruction")
         total = 0
         for at, one in enumerate(inputs):
             count = sum(map(_num_chars, one)) + repeated if isinstance(one, tuple) else _num_chars(one)
             if count > limit:
-                with errors_of(f"[{at}]"):
-                    raise too_many_characters(count, window)
+                raise too_many_characters(count, window, f"[{at}]")
             total += count
         self.check_total(total)
 

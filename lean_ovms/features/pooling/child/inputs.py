@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ....engine.generation.image_prompts import checked_image
-from ....errors import TOO_LONG, BadRequest, errors_of, too_long
+from ....errors import TOO_LONG, BadRequest, too_long
 from ....types import Image, all_pixels
 from ..records import Pool
 from ..types import IMAGES_ALONE, PoolingParams, TextOrTokens, TextWithImages
@@ -206,8 +206,7 @@ class InputBuilder:
         if size <= room:
             return room
         if params.truncate is None:
-            with errors_of(f"[{at}]"):
-                raise too_long(f"Input length {size + fixed} longer than allowed {window}", window)
+            raise too_long(f"Input length {size + fixed} longer than allowed {window}", window, f"[{at}]")
         if room <= 0:
             raise BadRequest(
                 f"The input has {fixed} tokens that cannot be cut, which leaves no room for its text within {limit} "
