@@ -116,10 +116,24 @@ class TokenModel(Model):
             raise BadRequest(f"the texts to tokenize have more than {limit} characters", code="context_length_exceeded")
         return await self.tokenizer.encode(texts, add_special_tokens, current_client())
 
-    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of token ids from the model's own detokenizer. Raises RequestError."""
-        with await self.hold(engine=False) as model:
-            return await model._decode(tokens, skip_special_tokens)
+    async def decode(self, tokens: list[int], skip_special_tokens: bool, param: str = "tokens") -> str:
+        """Returns the text of token ids from the model's own detokenizer.
+
+        Args:
+            tokens: The token ids.
+            skip_special_tokens: Whether special tokens are left out of the text.
+            param: The field of the request that has the ids, for errors.
+
+        Raises:
+            RequestError: An id is not one of the model's, or the model fails.
+        """
+        try:
+            with await self.hold(engine=False) as model:
+                return await model._decode(tokens, skip_special_tokens)
+        except BadRequest as error:
+            if error.param == "tokens":  # the engine's name of the field
+                error.message, error.param = error.message.replace("tokens", param, 1), param
+            raise
 
     async def _decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of token ids, with the vocabulary if that is exact and has them.

@@ -108,7 +108,7 @@ def by_type(data: bytes, name: str) -> bytes:
         length = max(float(np.linalg.norm(values.astype(np.float64))), 1e-12)
         whole = np.clip(np.rint(values * (127 / length)), -127, 127).astype(np.int16)
         numbers = whole.astype(np.int8) if name == "int8" else (whole + 128).astype(np.uint8)
-    return orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(numbers, option=NUMPY)
 
 
 def cosines(left: list[bytes], right: list[bytes]) -> list[float]:

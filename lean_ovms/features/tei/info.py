@@ -73,10 +73,7 @@ def _model_type(info: PoolingInfo) -> Json:
 @RouteDoc("The texts of token ids", body=DECODE, answer="array")
 async def handle_decode(request: Request, services: Services) -> Response:
     model, ids, skip = await services.parse_body(request, _read)
-    try:
-        texts = [await model.decode(one, skip) if one else "" for one in ids]
-    except BadRequest as error:
-        raise BadRequest(error.message.replace("tokens", "ids", 1), param="ids") from None
+    texts = [await model.decode(one, skip, "ids") if one else "" for one in ids]
     return await written(services.offload, 2 * sum(map(len, texts)), lambda: texts)
 
 

@@ -108,10 +108,7 @@ class OllamaRequest:
     async def _continue_context(self) -> None:
         """Inserts the text of earlier turns before the prompt. Raises RequestError."""
         model, prompt = self.generation.model, self.prompt
-        try:
-            before = await model.decode(self.values["context"], False)
-        except BadRequest as error:
-            raise BadRequest(error.message.replace("tokens", "context", 1), param="context") from None
+        before = await model.decode(self.values["context"], False, "context")
         text = await model.render(prompt) if isinstance(prompt, ChatPrompt) else self.values["prompt"]
         self.prompt = TextPrompt(before + text, add_special_tokens=False)
 
