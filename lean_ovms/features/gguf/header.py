@@ -36,7 +36,7 @@ AUDIO = "clip.audio."
 """The beginning of the keys of an encoder of audio, which is not read."""
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; the key of a named template continues with its name."""
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 BLOCK_SIZES = {
     0: (1, 4), 1: (1, 2), 30: (1, 2),  # F32, F16, BF16
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 39: (32, 17),  # Q4_0 to Q8_0, MXFP4

@@ -121,6 +121,19 @@ def test_the_token_for_unknown_text_can_stand_for_an_image(made):
     assert tokenizer.encode(f"hello{tokenizer.decode([0], False)}world", False).count(0) == 1
 
 
+@pytest.mark.parametrize("kind", [PIECES, words()], ids=["llama", "gpt2"])
+def test_ids_that_fill_up_a_vocabulary_have_no_text(made, kind):
+    """Grammars forbid tokens without text, and transformers' tokenizers do not have these."""
+    tokens, kinds = kind["tokenizer.ggml.tokens"], kind["tokenizer.ggml.token_type"]
+    scores = {"tokenizer.ggml.scores": [*kind["tokenizer.ggml.scores"], 0.0]} if "tokenizer.ggml.scores" in kind else {}
+    tokenizer = made(
+        {**kind, "tokenizer.ggml.tokens": [*tokens, "[PAD7]"], "tokenizer.ggml.token_type": [*kinds, UNUSED], **scores}
+    )
+    assert tokenizer.vocabulary.pieces[-1] == b""
+    ids = tokenizer.encode("hello", False)
+    assert tokenizer.decode([*ids, len(tokens)], False) == "hello"
+
+
 @pytest.mark.parametrize(("bits", "at_once"), [(20, 4096), (2, 7)])
 def test_merges_are_all_cuts_of_a_piece_into_two(monkeypatch, bits, at_once):
     dice = random.Random(3)

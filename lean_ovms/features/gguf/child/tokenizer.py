@@ -20,7 +20,7 @@ from ....engine.loading.vocabulary import byte_fallback, text_to_bytes
 from ....errors import StartError
 from ....types.engine import Vocabulary
 from .. import header as gguf
-from ..header import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
+from ..header import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from ..model_file import header_of
 
 APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -588,4 +588,6 @@ def _pieces(tokens: Sequence[str], kinds: Sequence[int], pieces: bool) -> list[b
             found[number] = tokens[number].encode()
         elif kind == BYTE and pieces:
             found[number] = byte_fallback(tokens[number].encode())
+        elif kind == UNUSED:
+            found[number] = b""  # such as [PAD151754], an id with which the converter filled up the vocabulary
     return found
