@@ -119,7 +119,7 @@ def parsing(body: dict) -> Iterator[Part]:
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
     yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app.services), 1
-    directory = read_model_dir(Config().model_dir)
+    directory = read_model_dir(Config())
     template = ChatTemplate.load(directory, eos_token="<|im_end|>", reader=ProbedTemplate)
     prompt = ChatPrompt(body["messages"])
     yield "template rendered", lambda: template.render(prompt), 1

@@ -138,11 +138,8 @@ class Route:
 
     @property
     def limited(self) -> bool:
-        """Whether the limits of an API key apply.
-
-        They do not to requests that read, cancel or delete: a client that has reached its limit must still be able to
-        end what uses it up.
-        """
+        """Whether the limits of an API key apply: not to requests that read, cancel or delete, so that a client that
+        has reached its limit can end what uses it up."""
         return not (self.method in ("GET", "DELETE") or self.path.endswith("/cancel"))
 
     @property
@@ -286,8 +283,10 @@ class FormatRow(Row):
     """The part of a file name that selects the file if no option does; empty for the first file."""
     vision_option: str = ""
     """Both the option for a model's vision file and a part of such files' names; empty if there are none."""
+    options: tuple[str, ...] = ()
+    """The options that change what a file says; keys of what is stored for a network contain them."""
     file: str
-    """A class of the front end as "module:Class". Called with a path, it makes a `repository.model_file.ModelFile`."""
+    """A class of the front end as "module:Class"; of a path, and options or None, it makes a `model_file.ModelFile`."""
     network: str
     """A class of the engine process as "module:Class"; with a path, it makes an `engine.paged.network.EngineFile`."""
 

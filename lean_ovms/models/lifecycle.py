@@ -48,7 +48,7 @@ from ..engine.client.engine import engine_of
 from ..errors import StartError, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.records import Metrics, current_record
-from ..repository import model_config
+from ..repository import model_config, model_file
 from ..repository.model_config import weights_bytes
 from ..repository.model_dir import MISSING, ModelDir
 from ..repository.model_dir import read as read_model_dir
@@ -413,7 +413,10 @@ class ModelLifecycle(Residency):
     async def _follow_restart(self) -> None:
         """Serves the model's files as a restarted engine has read them. Raises StartError."""
         info, vocabulary, before = self.engine.info, self.engine.vocabulary, self.directory
-        self.directory = before if self.config.without_model else await asyncio.to_thread(self._read_files)
+        with model_file.reading_once(self.config):
+            self.directory = (
+                before if self.config.without_model else await asyncio.to_thread(read_model_dir, self.config)
+            )
         same = self.directory == before and vocabulary is self._vocabulary
         if same and info == self._info:
             return
@@ -446,20 +449,12 @@ class ModelLifecycle(Residency):
     async def _read_directory(self) -> None:
         if self.config.without_model:
             return
-        self.directory = await asyncio.to_thread(self._read_files)
-        await asyncio.to_thread(self._check_options)
-        for preparation in self.preparations:
-            await asyncio.to_thread(preparation.check)
-        await self.adapters.check()
-
-    def _read_files(self) -> ModelDir:
-        config = self.config
-        return read_model_dir(
-            config.model_dir,
-            generation_config=config.generation_config_path,
-            override=config.override_generation_config,
-            task=config.task,
-        )
+        with model_file.reading_once(self.config):
+            self.directory = await asyncio.to_thread(read_model_dir, self.config)
+            await asyncio.to_thread(self._check_options)
+            for preparation in self.preparations:
+                await asyncio.to_thread(preparation.check)
+            await self.adapters.check()
 
     def _check_options(self) -> None:
         """Checks the options as far as possible without an engine; called in a thread. Raises WrongOptions."""

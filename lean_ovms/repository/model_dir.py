@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..composition import Composition, compose
-from ..config.options import read_object
+from ..config.options import ModelOptions, read_object
 from ..errors import StartError
 from ..manifest import TaskRow
 from ..util.files import NOT_REGULAR, ModelFiles, exists, read_text
@@ -61,22 +61,13 @@ class ModelDir:
     """The members of tokenizer_config.json named in TOKENIZER, and additional_special_tokens as texts."""
 
 
-def read(path: Path, *, generation_config: str = "", override: str = "", task: str = "") -> ModelDir:
-    """Reads the files of a model.
-
-    Args:
-        path: The directory, or the file of a single-file model.
-        generation_config: The value of --generation_config_path.
-        override: The value of --override_generation_config.
-        task: The model's task; empty to detect it from the files.
-
-    Raises:
-        StartError: There is no model, or one of its files is not valid.
-    """
-    above = read_object("override_generation_config", override)
+def read(config: ModelOptions) -> ModelDir:
+    """Reads the files of a model. Raises StartError if there is no model, or one of its files is not valid."""
+    path, generation_config = config.model_dir, config.generation_config_path
+    above = read_object("override_generation_config", config.override_generation_config)
     if os.path.isfile(path) and (file := model_file.of(path)) is not None:
         return _of_file(path, file, generation_config, above)
-    check(path, task)
+    check(path, config.task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
     templates.append(tokenizer.get("chat_template"))

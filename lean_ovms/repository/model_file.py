@@ -84,17 +84,26 @@ class ModelFile(Protocol):
         """Returns the ids of user-defined tokens: visible texts that are always one token. Raises StartError."""
 
 
-_known: ContextVar[dict[Path, ModelFile] | None] = ContextVar("known", default=None)
+_reading: ContextVar[tuple[Any, dict[Path, ModelFile] | None]] = ContextVar("reading", default=(None, None))
 
 
 @contextmanager
-def reading_once() -> Iterator[None]:
-    """Caches the content of each file inside the `with` block; a model's file does not change while it is loaded."""
-    token = _known.set({})
+def reading_once(config: Any = None) -> Iterator[None]:
+    """Caches the content of each file inside the `with` block, since it does not change while a model is loaded.
+
+    Files are read with the options of this model, which may change what a file says.
+    """
+    token = _reading.set((config or _reading.get()[0], {}))
     try:
         yield
     finally:
-        _known.reset(token)
+        _reading.reset(token)
+
+
+def changes(config: Any, path: PurePath) -> dict[str, Any]:
+    """Returns the options of a model that change what its file says, for keys of what depends on the file."""
+    row = compose().format_of(path)
+    return {} if row is None else {name: value for name in row.options if (value := config.given(name))}
 
 
 def is_one(path: PurePath) -> bool:
@@ -104,13 +113,13 @@ def is_one(path: PurePath) -> bool:
 
 def of(path: Path) -> ModelFile | None:
     """Returns the model in a file; None for a directory, or a file of an unknown format."""
-    known = _known.get()
+    config, known = _reading.get()
     if known is not None and path in known:
         return known[path]
     row = compose().format_of(path)
     if row is None:
         return None
-    found: ModelFile = named(row.package, row.file)(path)
+    found: ModelFile = named(row.package, row.file)(path, config)
     if known is not None:
         known[path] = found
     return found

@@ -80,19 +80,25 @@ async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
     model.offload.close()
 
 
+def read(path: Path, **options: str) -> model_dir.ModelDir:
+    return model_dir.read(Config(model_path=str(path), **options))
+
+
 def test_defaults_of_requests_come_from_the_file_asked_for(tmp_path: Path) -> None:
     for name in ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
         (tmp_path / name).touch()
     (tmp_path / "generation_config.json").write_text('{"top_k": 1}')
     (tmp_path / "other.json").write_text('{"top_k": 2}')
-    assert model_dir.read(tmp_path).generation_config == {"top_k": 1}
-    assert model_dir.read(tmp_path, generation_config="other.json").generation_config == {"top_k": 2}
+    assert read(tmp_path).generation_config == {"top_k": 1}
+    assert read(tmp_path, generation_config_path="other.json").generation_config == {"top_k": 2}
     with pytest.raises(StartError, match="--generation_config_path: no such file"):
-        model_dir.read(tmp_path, generation_config="none.json")
+        read(tmp_path, generation_config_path="none.json")
 
-    assert model_dir.read(tmp_path, generation_config="none").generation_config == {}
-    assert model_dir.read(tmp_path, override='{"top_p": 0.5}').generation_config == {"top_k": 1, "top_p": 0.5}
-    assert model_dir.read(tmp_path, generation_config="none", override='{"a": 1}').generation_config == {"a": 1}
+    assert read(tmp_path, generation_config_path="none").generation_config == {}
+    assert read(tmp_path, override_generation_config='{"top_p": 0.5}').generation_config == {"top_k": 1, "top_p": 0.5}
+    assert read(tmp_path, generation_config_path="none", override_generation_config='{"a": 1}').generation_config == {
+        "a": 1
+    }
 
 
 async def test_a_model_takes_request_defaults_from_the_options() -> None:

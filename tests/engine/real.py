@@ -10,6 +10,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.loading import settings
+from lean_ovms.repository import model_file
 from tests.engine.rig import Replies, Rig, take_in
 
 EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
@@ -87,8 +88,9 @@ def load(blocks=2000, *, compiled_twice=True, **options):
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
     paged = config.pipeline_type == "PAGED"
-    made = replace(settings.resolve(config, 1 << 30, paged=paged), blocks=blocks)
-    return assembled(config, made, compiled_twice=compiled_twice) if paged else ContinuousPipeline(config, made)
+    with model_file.reading_once(config):
+        made = replace(settings.resolve(config, 1 << 30, paged=paged), blocks=blocks)
+        return assembled(config, made, compiled_twice=compiled_twice) if paged else ContinuousPipeline(config, made)
 
 
 def outcome(rig, request):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.repository.model_dir import ModelDir, check, read
 
@@ -29,11 +30,11 @@ def write(path, name, value):
 
 
 def test_a_bare_model_needs_no_other_file(model):
-    assert read(model) == ModelDir(path=model)
+    assert read(Config(model_path=str(model))) == ModelDir(path=model)
 
 
 def test_a_real_one():
-    found = read(DATA / "llama_sp")
+    found = read(Config(model_path=str(DATA / "llama_sp")))
     assert found.generation_config["eos_token_id"] == 2
     assert found.config["model_type"] == "llama"
     assert found.chat_template.startswith("{%- for message")
@@ -42,7 +43,7 @@ def test_a_real_one():
 
 def test_a_vision_models_text_part_will_do(model):
     (model / "openvino_model.xml").rename(model / "openvino_language_model.xml")
-    assert read(model).path == model
+    assert read(Config(model_path=str(model))).path == model
 
 
 SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
@@ -52,22 +53,22 @@ def test_a_speecht5_has_four_networks_and_a_tokenizer(tmp_path):
     write(tmp_path, "config.json", {"architectures": ["SpeechT5ForTextToSpeech"]})
     for name in (*SPEECHT5[::-1], "openvino_tokenizer.xml"):
         with pytest.raises(StartError, match=rf"{name}.* missing"):
-            read(tmp_path)
+            read(Config(model_path=str(tmp_path)))
         write(tmp_path, name, "")
-    assert read(tmp_path).path == tmp_path
+    assert read(Config(model_path=str(tmp_path))).path == tmp_path
 
 
 def test_a_kokoro_has_one_network_and_no_tokenizer(tmp_path):
     write(tmp_path, "config.json", {"n_mels": 80, "vocab": {}})
     with pytest.raises(StartError, match=r"openvino_model\.xml or openvino_vocoder\.xml missing"):
-        read(tmp_path)
+        read(Config(model_path=str(tmp_path)))
     write(tmp_path, "openvino_model.xml", "")
-    assert read(tmp_path).path == tmp_path
+    assert read(Config(model_path=str(tmp_path))).path == tmp_path
 
 
 def test_special_tokens_may_be_objects_or_missing(model):
     write(model, "tokenizer_config.json", {"bos_token": {"content": "<s>"}, "eos_token": None, "unk_token": 3})
-    assert read(model).special_tokens == {"bos_token": "<s>"}
+    assert read(Config(model_path=str(model))).special_tokens == {"bos_token": "<s>"}
 
 
 # --- templates -----------------------------------------------------------------------------------------------------
@@ -78,19 +79,19 @@ def test_what_clients_may_know_of_the_tokenizer(model):
     config["additional_special_tokens"] = ["<a>", {"content": "<b>"}, 5]
     (model / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
     kept = {"tokenizer_class": "A", "add_bos_token": False, "additional_special_tokens": ["<a>", "<b>"]}
-    assert read(model).tokenizer == kept
+    assert read(Config(model_path=str(model))).tokenizer == kept
 
 
 def test_templates_in_json_files_go_by_order(model):
     write(model, "tokenizer_config.json", {"chat_template": "of the tokenizer"})
-    assert read(model).fallback_template == "of the tokenizer"
+    assert read(Config(model_path=str(model))).fallback_template == "of the tokenizer"
     write(model, "processor_config.json", {"chat_template": "of the processor"})
-    assert read(model).fallback_template == "of the processor"
+    assert read(Config(model_path=str(model))).fallback_template == "of the processor"
     write(model, "chat_template.json", {"chat_template": "json"})
-    assert read(model).fallback_template == "json"
-    assert read(model).chat_template == ""
+    assert read(Config(model_path=str(model))).fallback_template == "json"
+    assert read(Config(model_path=str(model))).chat_template == ""
     write(model, "chat_template.jinja", "\ufeffjinja é")
-    assert read(model).chat_template == "jinja é"
+    assert read(Config(model_path=str(model))).chat_template == "jinja é"
 
 
 def test_the_entry_called_default_of_a_list(model):
@@ -100,17 +101,17 @@ def test_the_entry_called_default_of_a_list(model):
         {"name": "tool_use", "template": "t"},
     ]
     write(model, "tokenizer_config.json", {"chat_template": entries})
-    found = read(model)
+    found = read(Config(model_path=str(model)))
     assert (found.fallback_template, found.tool_template) == ("d", "t")
     write(model, "additional_chat_templates/tool_use.jinja", "file")
-    assert read(model).tool_template == "file"
+    assert read(Config(model_path=str(model))).tool_template == "file"
 
 
 @pytest.mark.parametrize("entry", [None, 5, [], ["x"], [{"name": "default"}], [{"name": "default", "template": 5}], {}])
 def test_odd_templates_are_no_templates(model, entry):
     write(model, "tokenizer_config.json", {"chat_template": entry})
-    assert read(model).fallback_template == ""
-    assert read(model).tool_template == ""
+    assert read(Config(model_path=str(model))).fallback_template == ""
+    assert read(Config(model_path=str(model))).tool_template == ""
 
 
 # --- errors --------------------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def test_odd_templates_are_no_templates(model, entry):
 
 def complaint(path) -> str:
     with pytest.raises(StartError) as error:
-        read(path)
+        read(Config(model_path=str(path)))
     return str(error.value)
 
 
@@ -197,4 +198,4 @@ def test_bytes_that_are_no_text_are_named(model):
 
 def test_an_empty_json_file_says_nothing(model):
     write(model, "generation_config.json", "")
-    assert read(model).generation_config == {}
+    assert read(Config(model_path=str(model))).generation_config == {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.image_tokens import Patches
 from lean_ovms.repository import model_dir
@@ -93,4 +93,4 @@ def test_t21_the_files_of_a_model(tmp_path: Path, make: Callable[[Path], Any], n
         model_dir.check(directory)  # the engine reports its own error
         return
     with pytest.raises(StartError, match="cannot be read"):
-        model_dir.read(directory)
+        model_dir.read(Config(model_path=str(directory)))

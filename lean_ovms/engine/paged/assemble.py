@@ -29,6 +29,7 @@ from ...manifest import (
     TEXT_SEARCH,
     named,
 )
+from ...repository import model_file
 from ...repository.model_config import LANGUAGE_MODEL
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
@@ -219,7 +220,7 @@ def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bo
     options = ("batch_invariant", *(changed.options if changed is not None else ()))
     parts = sorted(config.composition.parts)  # features that are left out change no network
     known = {"trees": drafts.trees, "images": images, "parts": parts, **{name: config.value(name) for name in options}}
-    found: NetworkCompiler = new(config, file, known)
+    found: NetworkCompiler = new(config, file, known | model_file.changes(config, file))
     return found
 
 

@@ -21,6 +21,7 @@ from ...config.options import read_object
 from ...errors import EngineLost, StartError, last_line
 from ...manifest import named
 from ...observability import logging as logs
+from ...repository import model_file
 from ...util import resources
 from ...util.child_process import EXIT_USAGE, LOG_FD, PREIMPORT, inherit_socket, write_lines_at_once
 from ..loading import weight_pages
@@ -75,7 +76,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         row = config.composition.task(command.task)
         gc.disable()  # a vocabulary is half a million objects, none of them garbage
         transport.know(records_of(row, *config.engine_rows))
-        with weight_pages.dropping():
+        with weight_pages.dropping(), model_file.reading_once(config):
             loader = named(row.package, row.loader)  # numpy alone takes 0.1 s, and not all need it
             task: Task = loader(config, transport.wake)
         weight_pages.watch()

@@ -25,7 +25,6 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
     return GenerationTask(load_text_model(config, wake), config, wake)
 
 
-@model_file.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
     """Loads the model, and returns its Backend, whose `info` says which pipeline was chosen. Raises StartError."""
     if config.without_model:

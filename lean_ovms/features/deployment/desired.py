@@ -19,7 +19,7 @@ from ...config import PER_MODEL, Config, listed
 from ...errors import StartError, WrongOptions, counted
 from ...manifest import MODEL_SOURCE, RUNTIME_PULLS, DemoModel, SettingsRow, named
 from ...observability.logging import abbreviate, safe
-from ...repository import model_dir
+from ...repository import model_dir, model_file
 from ...repository.model_dir import single_files
 from ...server import checks
 from ...util.files import FileStat, file_stat
@@ -281,7 +281,8 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
     config = spec.config
     if config.task or config.without_model or not config.model_path:
         return spec
-    found = model_dir.detect_task(config.model_dir, config.composition)
+    with model_file.reading_once(config):
+        found = model_dir.detect_task(config.model_dir, config.composition)
     return spec if found in ("", TEXT_GENERATION.name) else replace(spec, config=config.replace(task=found))
 
 

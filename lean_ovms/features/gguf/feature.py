@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...config.options import Options, option
-from ...errors import WrongOptions
-from ...manifest import Feature, FormatRow
+from ...manifest import Feature, FormatRow, ModelRow
+
+if TYPE_CHECKING:
+    from .overrides import Overrides
 
 NONE = "none"
 """The value of --mmproj for a model that reads text only."""
@@ -28,15 +30,33 @@ class GgufOptions(Options):
     mmproj: str = option(
         "",
         "file of the multimodal projector with which a model in a GGUF file reads images (PAGED); if empty, one "
-        "beside the model with mmproj in its name, if any; none for text only",
+        "beside the model; none for text only",
         group="model",
     )
 
+    override_kv: str = option(
+        "",
+        "metadata of a GGUF file to replace: KEY=TYPE:VALUE,... with the types int, float, bool and str",
+        group="model",
+    )
+    rope_parameters: str = option(
+        "",
+        'JSON object that scales positions of a GGUF model, such as {"rope_type": "yarn", "factor": 4}',
+        group="model",
+        json_object=True,
+    )
+
+    @property
+    def overrides(self) -> Overrides:
+        """The values that override_kv and rope_parameters replace in the model's file. Raises WrongOptions."""
+        from .overrides import Overrides
+
+        return Overrides.read(self.override_kv, self.rope_parameters)
+
     def check(self, config: Any) -> None:
-        """Checks that --mmproj does not name a file for a model that is no GGUF file. Raises WrongOptions."""
-        known = config.model_path and not self.gguf_filename  # other models are found or pulled later
-        if known and self.mmproj not in ("", NONE) and any(config.model_dir.glob("openvino_*model.xml")):
-            raise WrongOptions(f"--mmproj: {config.model_dir} is an OpenVINO model, which does not use mmproj files")
+        """Checks the form of the values that replace those of the file. Raises WrongOptions."""
+        if self.override_kv or self.rope_parameters:
+            assert self.overrides is not None
 
 
 FEATURE = Feature(
@@ -51,8 +71,10 @@ FEATURE = Feature(
             option="gguf_filename",
             usual="Q4_K_M",
             vision_option="mmproj",
+            options=("override_kv", "rope_parameters"),
             file="model_file:GgufFile",
             network="child.engine_file:GgufEngineFile",
         ),
     ),
+    model=ModelRow(install="preparation:GgufOnly", options=("mmproj", "override_kv", "rope_parameters")),
 )

@@ -24,6 +24,7 @@ from ...util.files import open_regular
 from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known, longest
 from .cursor import ENDS, Cursor, Malformed, NotRead, value
 from .metadata import UNNEEDED, Metadata, StringArray, says
+from .overrides import NO_OVERRIDES, Overrides
 
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
@@ -244,10 +245,14 @@ class Header:
         return "full_attention" if attends or row is None or not row.alternating else "mlp"
 
 
-def read(path: Path) -> Header:
-    """Reads and checks the header of a file. Raises StartError with the reason if the file cannot be served."""
+def read(path: Path, overrides: Overrides = NO_OVERRIDES) -> Header:
+    """Reads and checks the header of a file, of which options may replace values of the metadata.
+
+    Raises StartError with the reason if the file cannot be served.
+    """
     files = parts(path)
     header = _of_part(path, 1, len(files))
+    overrides.apply(header.metadata)
     for number, file in enumerate(files[1:], 2):
         _join(header, _of_part(file, number, len(files)), file, number - 1)
     with _refusing(path):

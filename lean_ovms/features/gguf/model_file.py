@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...config import Config
 from ...errors import StartError
 from ...repository import model_file
 from ...repository.model_file import FileDefaults, FilePooling, FileWeights
@@ -15,7 +16,9 @@ from ...types import Json
 from . import header
 from .architectures import ARCHITECTURES, ENCODERS
 from .cursor import Malformed
+from .feature import GgufOptions
 from .header import Header
+from .overrides import NO_OVERRIDES
 
 TEXT, EMBEDDINGS, RERANK, CLASSIFY = "text_generation", "embeddings", "rerank", "classify"
 MEAN, RERANKS = 1, 4
@@ -71,13 +74,16 @@ FILE_TYPES = {
 class GgufFile:
     """A model in a GGUF file, or in a split file, which is named by its first part."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: Config | None = None) -> None:
+        """Keeps the path and the options of the model, which may replace values of the file's metadata."""
         self._path = path
+        options = None if config is None else config.of(GgufOptions)
+        self._overrides = NO_OVERRIDES if options is None else options.overrides
 
     @cached_property
     def header(self) -> Header:
         """The header of the file. Raises StartError if the file cannot be served."""
-        return header.read(self._path)
+        return header.read(self._path, self._overrides)
 
     def config(self) -> Json:
         return self.header.config()
@@ -92,6 +98,7 @@ class GgufFile:
             known = header.beginning(self._path)
         except (OSError, ValueError, Malformed):
             return ""  # the error is reported when the model is loaded
+        known |= self._overrides.values
         architecture = str(known.get("general.architecture"))
         if architecture in ENCODERS and (classes := self._classes()):
             return RERANK if classes == 1 else CLASSIFY
@@ -133,6 +140,8 @@ class GgufFile:
         )
 
     def only_paged(self) -> str:
+        if self._overrides:
+            return "openvino-genai reads the metadata of GGUF files without --override_kv and --rope_parameters"
         return header.only_paged(self.header)
 
     def logits_width(self) -> int:

@@ -40,7 +40,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             fetch = "".join(f": lean_ovms {row.word} {config.source_model}" for row in commands)
             raise StartError(f"{config.source_model} has not been pulled{fetch}")
         config = config.replace(model_path=str(path), source_model="")
-    found = facts(config)
+    with model_file.reading_once(config):
+        found = facts(config)
     print_json(dict(found)) if given.json else print(table(found))
     return ExitStatus.OK
 
@@ -49,12 +50,7 @@ def facts(config: Config) -> Rows:
     """Returns the facts that are shown about a model, each as its name and its text. Raises StartError."""
     path = _file(config)
     config = config.with_model_file("").replace(model_path=str(path))
-    directory = model_dir.read(
-        path,
-        generation_config=config.generation_config_path,
-        override=config.override_generation_config,
-        task=config.task,
-    )
+    directory = model_dir.read(config)
     kind = config.task or model_dir.detect_task(path) or TEXT_GENERATION.name
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]

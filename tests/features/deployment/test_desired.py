@@ -188,4 +188,4 @@ def test_a_link_to_itself_has_a_name_and_no_model(tmp_path: Path) -> None:
     one = only(Config(model_path=str(tmp_path / "loop")))
     assert one.name == "loop"
     with pytest.raises(StartError, match="no such directory"):
-        model_dir.read(one.config.model_dir)
+        model_dir.read(one.config)

@@ -11,6 +11,7 @@ import pytest
 from lean_ovms.api.fields import read_one
 from lean_ovms.api.generation import sampling
 from lean_ovms.cli.arguments import parse
+from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.metadata import Metadata
@@ -27,9 +28,9 @@ def read(tmp_path, monkeypatch):
     def read(entries, **options):
         metadata = Metadata((f"general.sampling.{key}", value) for key, value in entries.items())
         header = gguf.Header(metadata, {}, {}, {}, entries_end=0, start=0, alignment=32)
-        monkeypatch.setattr(gguf, "read", lambda path: header)
+        monkeypatch.setattr(gguf, "read", lambda *_: header)
         (tmp_path / "x.gguf").touch()
-        return model_dir.read(tmp_path / "x.gguf", **options).generation_config
+        return model_dir.read(Config(model_path=str(tmp_path / "x.gguf"), **options)).generation_config
 
     return read
 
@@ -74,9 +75,9 @@ def test_numbers_that_only_llama_cpp_takes_do_not_make_each_request_an_error(rea
 
 def test_options_win_over_the_file(read, tmp_path):
     (tmp_path / "other.json").write_text(json.dumps({"top_k": 3}))
-    assert read({"temp": 0.2}, override='{"temperature": 0.5}')["temperature"] == 0.5
-    assert read({"temp": 0.2}, generation_config="none") == {}
-    assert read({"temp": 0.2}, generation_config="other.json") == {"top_k": 3}
+    assert read({"temp": 0.2}, override_generation_config='{"temperature": 0.5}')["temperature"] == 0.5
+    assert read({"temp": 0.2}, generation_config_path="none") == {}
+    assert read({"temp": 0.2}, generation_config_path="other.json") == {"top_k": 3}
 
 
 PLAIN, OF_TOOLS = "{{ messages }}", "{{ tools }}"
@@ -99,7 +100,7 @@ def test_the_templates_of_a_file(tmp_path, metadata, found):
     from tests.makers import zoo_gguf
 
     named = {f"tokenizer.chat_template{name}": value for name, value in metadata.items()}
-    directory = model_dir.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))
+    directory = model_dir.read(Config(model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))))
     assert (directory.fallback_template, directory.tool_template) == found
 
 

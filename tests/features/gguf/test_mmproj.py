@@ -14,7 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.network import file_of
 from lean_ovms.engine.worker.text_model import load_text_model
-from lean_ovms.errors import StartError, WrongOptions
+from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.choice import GenAiPipelines
 from lean_ovms.features.gguf import header, mmproj_file
 from lean_ovms.features.gguf.child import gemma4_vision, lfm2_vision
@@ -96,16 +96,6 @@ def test_an_option_chooses_the_file(tmp_path):
         found(mmproj="nowhere.gguf")
     with pytest.raises(StartError, match="it is a model of the architecture llama, not an image encoder"):
         found(mmproj=str(path))
-
-
-def test_the_option_is_refused_for_a_model_that_is_no_such_file(tmp_path):
-    (tmp_path / "openvino_model.xml").touch()
-    with pytest.raises(WrongOptions, match=f"--mmproj: {tmp_path} is an OpenVINO model"):
-        Config(model_path=str(tmp_path), mmproj="x.gguf")
-    Config(model_path=str(tmp_path), mmproj="none")
-    Config(model_path=str(tmp_path), mmproj="x.gguf", gguf_filename="y.gguf")
-    Config(source_model="a/b", model_repository_path=str(tmp_path), mmproj="x.gguf")
-    Config(config_path=str(tmp_path / "config.json"), mmproj="x.gguf")
 
 
 def test_of_several_files_beside_a_model_the_first_that_fits_is_taken(tmp_path, caplog):

@@ -317,7 +317,7 @@ def test_a_place_that_cannot_be_looked_into_is_no_graph_and_no_end(tmp_path: Pat
     assert by_name(path)["m"].problem is None
     assert only(Config(model_path=nowhere)).problem is None
     with pytest.raises(StartError, match=r"cannot be read: File name too long"):
-        model_dir.read(Path(nowhere))
+        model_dir.read(Config(model_path=nowhere))
 
 
 @pytest.mark.parametrize("key", ["name", "base_path", "graph_path", "cache_dir"])

@@ -72,6 +72,7 @@ def fingerprint_of(parts: Parts) -> bytes | None:
             block_size=settings.block_size,
             adapted=ADAPTER_CHOICE in parts.network.inputs,
             versions=parts.versions,
+            **model_file.changes(config, config.model_dir),
         )
     except OSError as error:
         log.error("the prefix cache is no longer kept on disk: %s", error)

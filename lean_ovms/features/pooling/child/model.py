@@ -89,7 +89,7 @@ class OpenVinoPooler:
         """Loads the networks and the tokenizer of a model. Raises StartError."""
         path = config.model_dir
         core = ov.Core()
-        with model_file.reading_once():
+        with model_file.reading_once(config):
             files = pooling_files.read(path)
             single = file_of(path)
             if single is not None:
