@@ -17,7 +17,7 @@ from typing import Any
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
 from lean_ovms.engine.generation import request_validator
-from lean_ovms.errors import RequestError
+from lean_ovms.errors import RequestError, from_wire
 from lean_ovms.features.disk_cache.records import BlocksOnDisk, DiskCacheAction
 from lean_ovms.features.slots.records import SlotAction, SlotDone
 from lean_ovms.types import Image, SamplingParams
@@ -116,7 +116,7 @@ class FakeEngine(FakeEngineClient):
             raise self.unavailable()
         self.refuse()
         if constraint and self.bad_grammar is not None:
-            raise self.bad_grammar
+            raise from_wire(self.bad_grammar.to_wire())
         assert_complete(sampling)
         request_validator.read_sampling(asdict(sampling), INFO.vocab_size)
         if not isinstance(prompt, str):

@@ -8,7 +8,7 @@ its schemas.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,6 @@ MAX_CALLS = 32
 """The most calls in one answer, since a small model may not stop by itself."""
 OTHER_TEXT = formats.sequence(formats.regex("[^< \\n]"), formats.ANY_TEXT)
 """Text after required calls, which ends the answer (chat.tools.LimitedCalls)."""
-_NESTED = ("elements", "content", "tags")
 
 
 @dataclass(slots=True)
@@ -71,25 +70,30 @@ def subject(constraint: OutputConstraint) -> str:
 
 
 def relax(
-    constraint: OutputConstraint, context: GrammarContext, error: BadRequest, bounds: GrammarBounds
+    constraint: OutputConstraint,
+    context: GrammarContext,
+    error: BadRequest,
+    bounds: GrammarBounds,
+    at_fault: Sequence[Json] = (),
 ) -> tuple[OutputConstraint, GrammarContext, list[str]]:
     """Returns a weaker constraint to try after an error, its context, and notices for the client.
 
-    Tools whose schemas are beyond the limits lose these, and the others keep theirs. An invalid format is not enforced,
-    as in OVMS. A format that is too large to compile is an error.
+    Tools whose schemas are beyond the limits, or cannot be compiled, lose these, and the others keep theirs. An invalid
+    format is not enforced, as in OVMS. A format that is too large to compile is an error.
 
     Args:
         constraint: The constraint that could not be built or compiled.
         context: The model and the prompt that it was built for.
         error: The error.
         bounds: The limits of a grammar.
+        at_fault: The parts of the structural tag that the grammar library refuses.
 
     Raises:
         BadRequest: There is no weaker constraint; it is the given error.
     """
     if isinstance(error, SchemaInvalid):
         raise error
-    if found := _beyond(constraint, context, bounds):
+    if found := _beyond(constraint, context, bounds) or dict.fromkeys(_with(at_fault, context), error.message):
         notices = [
             f"the schema of the tool {context.tools[number]['function']['name']} is not enforced: {why}"
             for number, why in sorted(found.items())
@@ -130,6 +134,15 @@ def _beyond(constraint: OutputConstraint, context: GrammarContext, bounds: Gramm
         except BadRequest as error:
             found[number] = error.message
     return found
+
+
+def _with(parts: Sequence[Json], context: GrammarContext) -> Iterator[int]:
+    """Yields the numbers of the tools whose calls have one of these parts of a structural tag."""
+    alone = OutputConstraint(tool_calls="required")
+    for number, tool in enumerate(context.tools if parts else ()):
+        tag = build(alone, replace(context, tools=(tool,))).tag if _has_schema(tool) else ""
+        if tag and any(part in parts for part in limits.expressions(orjson.loads(tag)).values()):
+            yield number
 
 
 def _has_schema(tool: Json) -> bool:
@@ -254,7 +267,7 @@ class _Builder:
             raise GrammarTooComplex("The format is nested too deeply")
         if not isinstance(form, dict):
             raise GrammarInvalid("a part of the format is not an object")
-        done = {key: self._inside(part, depth + 1) if key in _NESTED else part for key, part in form.items()}
+        done = {key: self._inside(part, depth + 1) if key in limits.NESTED else part for key, part in form.items()}
         if form.get("type") == "json_schema":
             if not isinstance(form.get("json_schema"), dict | bool):
                 raise GrammarInvalid("json_schema is not an object")

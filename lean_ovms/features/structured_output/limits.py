@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
-from ...types import SCHEMA_MAPS
+from ...types import SCHEMA_MAPS, Json
 from .feature import StructuredOutputOptions
 from .schemas import MAX_COUNT
 
+NESTED = ("format", "elements", "content", "tags")
+"""The members of a structural tag and its formats that contain formats."""
 GROWTH = 8
 """The limit of a grammar, and of the schemas of all tools and the format together, in multiples of one schema's."""
 
@@ -111,6 +113,24 @@ def members(value: Any) -> Iterator[tuple[str, Any]]:
             todo += item.values()
         elif isinstance(item, list):
             todo += item
+
+
+def expressions(tag: Any) -> dict[str, Json]:
+    """Returns the parts of a structural tag that are a schema or a regular expression, by their JSON, in their order.
+
+    The schemas of the tools and the format are such parts, or have some: an argument in XML has its own.
+    """
+    found: dict[str, Json] = {}
+    todo = [tag]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, list):
+            todo += part
+        elif isinstance(part, dict) and part.get("type") in ("json_schema", "regex"):
+            found[orjson.dumps(part).decode()] = part
+        elif isinstance(part, dict):
+            todo += [part[key] for key in NESTED if key in part]
+    return found
 
 
 _COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+import orjson
+
 from ...config import Config
 from ...engine.client.replies import ReplyStream
 from ...errors import GrammarInvalid, GrammarTooComplex
@@ -15,6 +17,7 @@ from ...observability.records import Metrics
 from ...types import OutputConstraint
 from ...util.concurrency import Offload
 from . import constraint as grammar
+from . import limits
 from .constraint import Constraint
 from .feature import NOT_IMPOSED, StructuredOutputOptions
 from .limits import GrammarBounds
@@ -68,7 +71,8 @@ class StructuredOutput:
             try:
                 reply = await submit(constraint=constraint)
             except (GrammarInvalid, GrammarTooComplex) as error:
-                await self._relax(error)
+                numbers, error.param = error.param, None  # of the expressions at fault (child/queue.py)
+                await self._relax(error, constraint, [int(number) for number in numbers.split(",")] if numbers else [])
                 constraint = await self._build()
             else:
                 break
@@ -113,13 +117,23 @@ class StructuredOutput:
         if self._strict:
             raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
 
-    async def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
-        """Weakens the constraint, in a thread if its schemas are large. Raises the error if no part may be dropped."""
+    async def _relax(
+        self, error: GrammarInvalid | GrammarTooComplex, tag: str = "", at_fault: Sequence[int] = ()
+    ) -> None:
+        """Weakens the constraint, in a thread if its schemas are large. Raises the error if no part may be dropped.
+
+        Args:
+            error: The error of the constraint.
+            tag: The structural tag that the engine refused; "" if there is none.
+            at_fault: The numbers of the expressions in it that are refused alone, too.
+        """
         error.param = error.param or self._constraint.param
         if self._strict:
             raise error
         size = grammar.size(self._constraint, self._context.tools)
-        work = partial(grammar.relax, self._constraint, self._context, error, self._bounds)
+        parts = list(limits.expressions(orjson.loads(tag)).values()) if at_fault else []
+        refused = [parts[number] for number in at_fault]
+        work = partial(grammar.relax, self._constraint, self._context, error, self._bounds, refused)
         self._constraint, self._context, notices = await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
         self._relaxed += notices
 

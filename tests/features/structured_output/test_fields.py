@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, RequestError, from_wire
+from lean_ovms.features.guidance.child import library
 from lean_ovms.features.structured_output import limits
+from lean_ovms.features.structured_output.child import queue
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import FakeEngine, say
@@ -280,6 +282,60 @@ async def test_only_the_tool_whose_schema_is_too_large_is_not_enforced(
         found = engine.constraints.pop()
         assert "multipleOf" not in found
         assert json.dumps(TOOL["function"]["parameters"]["properties"])[1:-1] in found
+
+
+class Reader:
+    """A checker that reads and compiles grammars with llguidance."""
+
+    def check(self, tag: str, bounds: limits.GrammarBounds) -> limits.GrammarCost:
+        limits.check(tag, bounds)
+        library.validate(library.read(json.loads(tag)).text)
+        return limits.GrammarCost(0.01, 1)
+
+    def stop(self) -> None:
+        pass
+
+
+UNCOMPILABLE = {
+    "type": "object",
+    "properties": {"v": {"type": "string", "minLength": 3, "maxLength": 2}},
+    "required": ["v"],
+}
+
+
+@pytest.mark.parametrize("parser", ["hermes3", "qwen3coder", "pythonic"])
+async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, parser: str
+) -> None:
+    app, engine = await make_app(lambda *_: say("x"), tool_parser=parser)
+    submit = engine.submit
+
+    async def compiled(*given: Any, constraint: str = "", **named: Any) -> Any:
+        try:
+            queue.checked(constraint, Reader(), limits.GrammarBounds(bytes=1 << 19), 60)
+        except RequestError as error:
+            raise from_wire(error.to_wire()) from None
+        return await submit(*given, constraint=constraint, **named)
+
+    monkeypatch.setattr(engine, "submit", compiled)
+    bad = [
+        {"type": "function", "function": {"name": name, "parameters": UNCOMPILABLE}} for name in ("bad", "worse")
+    ]
+    count = {"type": "object", "properties": {"v": {"type": "integer", "maximum": 10}}}
+    good = {"type": "function", "function": {"name": "good", "parameters": count}}
+    response = await ask(app, tools=[bad[0], good, bad[1]], tool_choice="required")
+    assert response.status == 200
+    found = warned(response)
+    assert [re.findall("the schema of the tool ([a-z]+) is not enforced", one) for one in found] == [["bad"], ["worse"]]
+    tag = engine.constraints.pop()
+    assert '"maximum": 10' in tag
+    assert '"maxLength"' not in tag
+    with_format = await ask(app, tools=[bad[0], good], response_format=schema_format(**POINT), tool_choice="auto")
+    assert len(warned(with_format)) == 1
+    tag = engine.constraints.pop()
+    assert '"x"' in tag and '"maximum": 10' in tag
+    refused = await error(await ask(app, tools=[good], json_schema=UNCOMPILABLE))
+    assert (refused["code"], refused["param"]) == ("grammar_invalid", "json_schema")
 
 
 WRONG = [

@@ -146,6 +146,21 @@ def test_a_bad_grammar_is_refused_and_remembered(error, rig):
     assert rig.compiler.count("compile") == 0
 
 
+def test_the_parts_of_a_refused_grammar_are_checked_alone_until_time_is_up(rig):
+    texts = ["a", "b", "c", "b"]
+    whole = json.dumps(
+        {"format": {"type": "sequence", "elements": [{"type": "regex", "pattern": text} for text in texts]}}
+    )
+    numbers = list(limits.expressions(json.loads(whole)))
+    alone = [f'{{"type":"structural_tag","format":{part}}}' for part in numbers]
+    rig.compiler.bad |= {whole: GrammarInvalid("no"), alone[1]: GrammarTooComplex("much")}
+    for seconds, refused in ((1000, "1"), (-1, "0,1,2")):
+        with pytest.raises(GrammarInvalid, match="no") as caught:
+            queue.checked(whole, rig.compiler, rig.queue.bounds, seconds)
+        assert caught.value.param == refused
+    assert [text for _, text in rig.compiler.calls] == [whole, *alone, whole]
+
+
 def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker(rig):
     number = rig.send(tag("a{99999}"))
     rig.run()

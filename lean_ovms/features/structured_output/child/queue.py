@@ -11,16 +11,26 @@ compilation starts only if no such request is about to have it (`may_compile`), 
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from ....config import EngineConfig
 from ....engine.generation.sequence import GenerationRequest
 from ....engine.generation.worker_thread import WorkerThread
 from ....engine.protocol import Submit
-from ....errors import EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
+from ....errors import (
+    EngineFailure,
+    GrammarInvalid,
+    GrammarTooComplex,
+    RequestError,
+    TooManyRequests,
+    Unavailable,
+    from_wire,
+)
 from .. import limits
 from ..feature import StructuredOutputOptions
 from ..limits import GrammarBounds, GrammarCost
@@ -35,6 +45,8 @@ RESULTS, RESULT_BYTES = 512, 8 << 20
 """The most results of checks that are remembered, and the most characters of their grammars."""
 IDLE_S = 120.0
 """The seconds without a new grammar after which the checker's process is stopped."""
+FAULTS_FACTOR = 2
+"""The time for finding which parts of a refused grammar are at fault, in multiples of that for compiling one."""
 RETRY_AFTER_S = 2
 """The seconds after which a client should try again if the queue has no place for its grammar."""
 MIN_BYTES = 256 << 10
@@ -90,6 +102,7 @@ class GrammarQueue:
         options = config.of(StructuredOutputOptions)
         self.bounds = GrammarBounds.of(options)
         self.compiled_bytes = options.grammar_cache_mb << 20
+        self._timeout_s = options.grammar_timeout_s
         self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # waiting requests by tag
         self._results = _CheckResults()
         self._checked: deque[str] = deque()  # tags that passed the check and are not compiled in this process
@@ -219,7 +232,42 @@ class GrammarQueue:
     # --- the other thread
 
     def _check(self, tag: str) -> GrammarCost:
-        return self._checker.check(tag, self.bounds)
+        return checked(tag, self._checker, self.bounds, FAULTS_FACTOR * self._timeout_s)
+
+
+def checked(tag: str, checker: GrammarChecker, bounds: GrammarBounds, most_s: float) -> GrammarCost:
+    """Returns the cost of a grammar.
+
+    Args:
+        tag: The grammar.
+        checker: The checker.
+        bounds: The limits of a grammar.
+        most_s: The seconds after which no further part of a refused grammar is checked alone.
+
+    Raises:
+        RequestError: The grammar is refused. `param` has the numbers of its expressions that are refused alone, too,
+            and of those that were not checked alone.
+    """
+    try:
+        return checker.check(tag, bounds)
+    except (GrammarInvalid, GrammarTooComplex) as error:
+        error.param = ",".join(map(str, _at_fault(tag, checker, bounds, time.monotonic() + most_s))) or None
+        raise
+
+
+def _at_fault(tag: str, checker: GrammarChecker, bounds: GrammarBounds, end: float) -> Iterator[int]:
+    try:
+        parts = limits.expressions(json.loads(tag))
+    except ValueError:
+        return
+    for number, part in enumerate(parts if len(parts) > 1 else ()):
+        try:
+            if time.monotonic() > end:
+                yield number
+            else:
+                checker.check(f'{{"type":"structural_tag","format":{part}}}', bounds)
+        except (GrammarInvalid, GrammarTooComplex):
+            yield number
 
 
 class _CheckResults:
