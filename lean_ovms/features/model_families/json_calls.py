@@ -9,7 +9,8 @@ from typing import ClassVar
 import orjson
 
 from .base import FENCE, CombinedParser, Enclosed, Syntax
-from .scanner import Sink, Steps, ignore
+from .literals import literal_to_json
+from .scanner import QUOTES, Sink, Steps, ignore
 
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+.\-]*")
 """The name of a language after the beginning of a code block."""
@@ -149,7 +150,7 @@ class _Call:
                 continue
             if self.started:
                 self.scanner.record()  # so that text which turns out not to be an argument becomes content
-            if mark != '"' or not (yield from self.member()):
+            if not mark or mark not in QUOTES or not (yield from self.member()):
                 return False
 
     def member(self) -> Steps[bool]:
@@ -167,7 +168,7 @@ class _Call:
             # A definition of a tool, which models repeat, has this form too, but no arguments.
             self.eager, self._argument_keys = False, ("arguments",)
             return (yield from self.members())
-        if word in self.syntax.name_keys and first == '"' and not self.name:
+        if word in self.syntax.name_keys and first and first in QUOTES and not self.name:
             return (yield from self.read_name())
         if word in _IGNORED_KEYS:
             return (yield from self.scanner.json_value(ignore))
@@ -195,11 +196,11 @@ class _Call:
         """Reads the arguments, and passes them on, or keeps them until the name is known."""
         if self._complete:
             return (yield from self.scanner.json_value(ignore))
-        if first == "n":
+        if first and first in "nN":  # null, as in JSON or Python
             self.add_arguments("")
             return (yield from self.scanner.json_value(ignore))
         self._complete = True
-        if first == '"':
+        if first and first in QUOTES:
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
             if whole or self.started:
@@ -263,7 +264,7 @@ def unwrapped(literal: str, whole: bool) -> str:
     try:
         inner = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return literal
+        return (literal_to_json(text) if text.lstrip().startswith("{") else None) or literal
     return text if isinstance(inner, dict) else literal
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import orjson
 
-from .scanner import Scanner, Sink, Steps
+from .scanner import PYTHON_WORDS, Scanner, Sink, Steps
 
 MAX_DEPTH = 256
 AHEAD = 96
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
 _DICT, _SET = "}}", "}]"
 _OPENERS = {"[": "]]", "(": ")]", "{": _DICT}
 """For each opening bracket the one that closes it, and the one that closes it in JSON."""
-_WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+_WORDS = {**PYTHON_WORDS, **{word: word for word in PYTHON_WORDS.values()}}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
@@ -59,7 +59,7 @@ class Literals:
                     continue
             elif mark in _IN_STRING:
                 follow = _follows(":" if key else "," + closers[-1][0]) if closers else _FOLLOW[positional]
-                if not (yield from self._string(mark, follow, self.sink)):
+                if not (yield from self.string(mark, follow, self.sink)):
                     return False
             elif not (yield from self._word(key)):
                 return False
@@ -76,7 +76,7 @@ class Literals:
         mark = yield from self.scanner.space()
         if mark in _IN_STRING:
             pieces: list[str] = []
-            whole = yield from self._string(mark, _follows(":,}"), pieces.append)
+            whole = yield from self.string(mark, _follows(":,}"), pieces.append)
             element = key = "".join(pieces)
         else:
             word = yield from self._bare()
@@ -134,7 +134,14 @@ class Literals:
         yield from self.scanner.run(_WORD, pieces.append)
         return "".join(pieces)
 
-    def _string(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
+    def string(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
+        """Passes on a string literal as a JSON string, as a whole. Returns False if it breaks off.
+
+        Args:
+            quote: The quote, which comes next.
+            follow: Returns whether text may follow the string's end; None if more of it is needed.
+            sink: Gets the JSON string.
+        """
         self.scanner.pos += 1
         pieces: list[str] = []
         whole = yield from self._inside(quote, follow, pieces.append)
@@ -272,6 +279,11 @@ def lenient_text(raw: str) -> str:
     except orjson.JSONDecodeError:
         return raw
     return text
+
+
+def single_quoted(scanner: Scanner, sink: Sink) -> Steps[bool]:
+    """Passes on a string between single quotes, as in Python, as a JSON string. Returns False if it breaks off."""
+    return (yield from Literals(scanner, sink, python_text).string("'", _follows(",:]}"), sink))
 
 
 def literal_to_json(text: str) -> str | None:

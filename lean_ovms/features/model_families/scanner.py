@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from string import ascii_letters
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,6 +30,9 @@ def ignore(piece: str) -> None:
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[0-9A-Za-z+\-.:, \t\r\n]*")
 _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
+QUOTES = "\"'"
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_LONGEST_WORD = max(map(len, PYTHON_WORDS))
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 MAX_NAME = 256
@@ -37,6 +41,7 @@ MAX_NAME = 256
 _CLOSER = {"{": "}", "[": "]"}
 _IN_STRAY = ('"', '\\"', "\\\\")
 """The end of a string, and the escapes that must not be taken for it."""
+_PYTHON_WORD = re.compile(r"(?<![0-9A-Za-z])(?:True|False|None)(?![0-9A-Za-z])")
 _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -68,6 +73,45 @@ class Tags:
                 return at
             at += 1
         return len(text)
+
+
+class _Bare:
+    """Passes on JSON outside of its strings, and corrects Python's words and commas before a closing bracket."""
+
+    __slots__ = ("_held", "_sink", "_word", "before")
+
+    def __init__(self, sink: Sink) -> None:
+        self.before = ""
+        """The last character that is not blank."""
+        self._sink = sink
+        self._held = ""
+        """The end of the text, which may be corrected: a comma with the blanks after it, or a short word."""
+        self._word = ""
+        """The character before it."""
+
+    def add(self, piece: str) -> None:
+        """Adds a piece of the text."""
+        text = self._held + piece
+        written = text.rstrip()
+        self.before = written[-1:] or self.before
+        if written.endswith(","):
+            end = len(written) - 1
+        else:
+            end = len(text.rstrip(ascii_letters))
+            end = len(text) if len(text) - end > _LONGEST_WORD else end
+        self._pass_on(text[:end])
+        self._held = text[end:]
+
+    def end(self, mark: str) -> None:
+        """Ends the text before this mark."""
+        held, self._held = self._held, ""
+        self._pass_on(held[1:] if held.startswith(",") and mark and mark in "]}" else held)
+        self._word = ""
+
+    def _pass_on(self, text: str) -> None:
+        if text:
+            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._word + text)[len(self._word) :])
+            self._word = text[-1]
 
 
 class Scanner:
@@ -247,7 +291,8 @@ class Scanner:
     def json_value(self, sink: Sink, stray: Sink | None = None, tags: Tags | None = None) -> Steps[bool]:
         """Passes on one JSON value while it arrives. Returns False if it breaks off, at the end or before invalid JSON.
 
-        White space stays as it is. In strings, raw control characters and wrong escapes are corrected.
+        White space stays as it is. In strings, raw control characters and wrong escapes are corrected. What is written
+        as in Python (True, None, 'text', a comma before a closing bracket) becomes JSON.
 
         Args:
             sink: Gets the text of the value.
@@ -256,7 +301,7 @@ class Scanner:
                 of the value seems to be in a string.
         """
         first = yield from self.space()
-        if first == '"':
+        if first and first in QUOTES:
             return (yield from self.json_string(sink))
         if first not in _CLOSER:
             return (yield from self._json_scalar(sink))
@@ -266,9 +311,12 @@ class Scanner:
         """Passes on an object or a list, given the arguments of `json_value`."""
         closers: list[str] = []
         marks: Tags | None = None
+        bare = _Bare(sink)
         while True:
-            mark = yield from self.run(_BETWEEN, sink)
-            if mark == '"':
+            mark = yield from self.run(_BETWEEN, bare.add if marks is None else sink)
+            bare.end(mark)
+            if mark == '"' or (mark == "'" and bare.before in "{[,:" and marks is None):
+                bare.before = mark
                 if not (yield from self.json_string(sink) if marks is None else self._stray_string(sink, marks)):
                     return False
                 if tags is not None and marks is None:
@@ -281,6 +329,7 @@ class Scanner:
             elif not mark or mark != closers.pop():
                 return False
             sink(mark)
+            bare.before = mark
             self.pos += 1
             if not closers:
                 return True
@@ -297,7 +346,14 @@ class Scanner:
         return some
 
     def json_string(self, sink: Sink) -> Steps[bool]:
-        """Passes on one JSON string, whose quote comes next, as it is written. Returns False if it breaks off."""
+        """Passes on one JSON string, whose quote comes next, as it is written. Returns False if it breaks off.
+
+        A string between Python's other quotes becomes a JSON string, which is passed on as a whole.
+        """
+        if self.text[self.pos] == "'":
+            from .literals import single_quoted  # late, because few models write these, and it imports this module
+
+            return (yield from single_quoted(self, sink))
         sink('"')
         self.pos += 1
         while True:
