@@ -139,6 +139,16 @@ class TextQueue:
         self.waiting += 1
         self.padded_tokens += item.bucket
 
+    def restore(self, item: QueuedText) -> None:
+        """Puts back a text of a batch that was not computed, and refunds its request and its client."""
+        self._charge(item, -1)
+        request = item.request
+        shares = (other.share for other in self.requests.values() if other.client == request.client)
+        if (share := next(shares, request.share)) is not request.share:  # of requests that came in the meantime
+            share.charged = max(share.charged, request.share.charged)
+            request.share = share
+        self.put(item)
+
     def remove(self, number: int) -> None:
         """Drops the waiting texts of a request."""
         if request := self.requests.pop(number, None):
@@ -165,8 +175,7 @@ class TextQueue:
         if len(chosen) < small:
             chosen += self._pop(sharing, small - len(chosen), size, 0)
         for item in chosen[_usable(len(chosen)) :]:
-            self._charge(item, -1)
-            self.put(item)
+            self.restore(item)
         return chosen[: _usable(len(chosen))]
 
     def _room(self, size: int) -> int:

@@ -141,6 +141,7 @@ class PoolingTask(Task):
             case Encode():
                 if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
                     raise BadRequest(f"the texts to tokenize have more than {MAX_ENCODE_CHARACTERS} characters")
+                self._check_room(command.client)
                 self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
             case Decode():
                 check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
@@ -151,14 +152,17 @@ class PoolingTask(Task):
 
     def _arrive(self, command: Pool) -> None:
         """Queues a request for tokenizing after the checks that need no tokens. Raises RequestError."""
-        waiting = len(self._arriving) + len(self.queue.requests)
-        clients = [one.command.client for one in self._arriving.values() if isinstance(one.command, Pool)]
-        clients += [one.client for one in self.queue.requests.values()]
-        check_room(waiting, self.max_queued, clients.count(command.client), self.max_queued_per_client)
+        self._check_room(command.client)
         params = PoolingParams(**command.params)
         inputs = with_images(command)
         texts = self.inputs.texts(inputs, command.queries, params)
         self._arriving[command.id] = Arriving(command, params, texts, inputs)
+
+    def _check_room(self, client: str) -> None:
+        """Raises TooManyRequests if as many requests wait as may wait, of all clients or of this one."""
+        clients = [one.command.client for one in self._arriving.values()]
+        clients += [one.client for one in self.queue.requests.values()]
+        check_room(len(clients), self.max_queued, clients.count(client), self.max_queued_per_client)
 
     def _refuse(self, command: Record, error: Exception) -> None:
         super()._refuse(command, error)
@@ -315,7 +319,7 @@ class PoolingTask(Task):
         for item in items:
             if item.request.id in self._open:
                 item.request.isolated = True
-                self.queue.put(item)
+                self.queue.restore(item)
 
     def _scatter(self, items: list[QueuedText], output: Array) -> None:
         places: dict[QueuedPooling, list[int]] = {}

@@ -201,7 +201,11 @@ class SpeechTask(Task):
     def _worth_it(self, session: Transcription) -> bool:
         """Returns whether the next window of a request is known to have speech; skips it if it has none."""
         if not session.exhausted:
-            speaks = self._speaks(session)
+            try:
+                speaks = self._speaks(session)
+            except Exception as error:  # any error of openvino must end this request, but not the loop
+                self._fail(session, for_client(error, f"request {session.id}"))
+                return False
             if speaks is not False:
                 return bool(speaks)
             session.skip(self.out)

@@ -15,6 +15,7 @@ from lean_ovms.features.pooling.child import task as task_module
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
 from lean_ovms.features.pooling.child.model import ImagesAlone
 from lean_ovms.features.pooling.child.network import PaddedLength
+from lean_ovms.features.pooling.child.queue import QueuedPooling, QueuedText, TextQueue
 from lean_ovms.features.pooling.feature import PoolingOptions
 from lean_ovms.features.pooling.records import Pooled
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
@@ -254,6 +255,14 @@ def test_a_client_may_have_some_of_the_requests_that_wait() -> None:
     rig.run()
     assert "3 requests of this client are already waiting" in rig.error(numbers[3])
     assert [len(rig.rows(number)) for number in numbers] == [1, 1, 1, 0, 1, 1]
+    encodes = [rig.next_id() for _ in range(5)]
+    for number in encodes:
+        rig.put(Encode(number, ["x"], False, "a"))
+    last = rig.submit("x", client="b")
+    rig.run()
+    assert [record.id for record in rig.records(Encoded)] == encodes[:3]
+    assert "3 requests of this client are already waiting" in rig.error(encodes[4])
+    assert len(rig.rows(last)) == 1
 
 
 def test_texts_of_clients_are_tokenized_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +327,27 @@ def test_a_batch_that_fails_is_computed_again_request_by_request(rig: Rig) -> No
     assert len(rig.rows(good)) == len(rig.rows(other)) == 1
     assert rig.error(bad) == "The engine could not process this request."
     assert rig.stats().recoveries == 2
+
+
+def test_after_a_failed_batch_a_client_has_one_share_and_pays_for_each_text_once() -> None:
+    queue = TextQueue(1024)
+
+    def add(number: int, client: str) -> QueuedPooling:
+        request = QueuedPooling(number, PoolingParams(), 1, client)
+        queue.add(request, [QueuedText(request, 0, [1] * 10)])
+        return request
+
+    first, others = add(1, "a"), add(2, "b")
+    batch = queue.next_batch()
+    later = add(3, "a")
+    assert later.share is not first.share
+    for item in batch:
+        queue.restore(item)
+    assert first.share is later.share
+    assert (first.charged, first.share.charged, others.share.charged) == (0, 0, 0)
+    assert sorted(item.request.id for item in queue.next_batch()) == [1, 2, 3]
+    assert (first.share.charged, others.share.charged) == (20, 10)
+    assert (queue.waiting, queue.padded_tokens) == (0, 0)
 
 
 @pytest.mark.parametrize(

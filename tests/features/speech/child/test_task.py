@@ -125,6 +125,19 @@ def test_a_window_that_the_detector_finds_silent_is_skipped() -> None:
     assert rig.windows(number)[0]["skipped"] > 9
 
 
+def test_an_error_of_the_check_for_speech_ends_only_its_request() -> None:
+    def check(samples: Samples) -> Iterator[bool]:
+        if np.abs(samples).max() > 0.5:
+            raise RuntimeError("Exception from src/inference/src/cpp/infer_request.cpp")
+        yield True
+
+    rig = Rig(check=check)
+    wrong, right = rig.submit(sound((0.8, 2))), rig.submit(sound((0.3, 2)))
+    rig.run()
+    assert (rig.finals(wrong), rig.finals(right)) == (["failed"], ["transcribed"])
+    assert rig.text(right).split() == ["three"] * 4
+
+
 @pytest.mark.slow
 def test_the_check_for_speech_delays_nobody() -> None:
     """Noise of many files is checked by seconds, between the steps of others, which are not kept waiting."""
