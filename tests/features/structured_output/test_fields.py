@@ -318,9 +318,7 @@ async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
         return await submit(*given, constraint=constraint, **named)
 
     monkeypatch.setattr(engine, "submit", compiled)
-    bad = [
-        {"type": "function", "function": {"name": name, "parameters": UNCOMPILABLE}} for name in ("bad", "worse")
-    ]
+    bad = [{"type": "function", "function": {"name": name, "parameters": UNCOMPILABLE}} for name in ("bad", "worse")]
     count = {"type": "object", "properties": {"v": {"type": "integer", "maximum": 10}}}
     good = {"type": "function", "function": {"name": "good", "parameters": count}}
     response = await ask(app, tools=[bad[0], good, bad[1]], tool_choice="required")

@@ -14,7 +14,9 @@ from typing import Any
 
 from ....errors import BadRequest, install_command
 from ....media.file_slice import FileSlice
+from ....observability.records import current_client
 from ....types import Image
+from ....util.concurrency import Budget
 from ....util.resources import reserve
 from ..helper import Helper, IdleHelpers
 from .frame_limits import FrameLimits
@@ -49,12 +51,15 @@ class DecodeJob:
 
 
 class DecoderPool:
-    """A pool of at most max_processes decoder processes, which end after idle_s seconds without a job."""
+    """A pool of at most max_processes decoder processes, which end after idle_s seconds without a job.
+
+    Clients whose jobs wait take turns.
+    """
 
     def __init__(
         self, max_processes: int, timeout_s: float, idle_s: float = 120.0, command: Sequence[str] = COMMAND
     ) -> None:
-        self._slots = asyncio.Semaphore(max_processes)
+        self._slots = Budget(max_processes)
         self._timeout_s = timeout_s
         self._command = command
         self.idle = IdleHelpers[_Decoder](idle_s, max_processes)
@@ -64,7 +69,7 @@ class DecoderPool:
         """Decodes the image or video of a job. Raises BadRequest, or Unavailable if there is no process."""
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
-        async with self._slots:
+        with await self._slots.acquire(1, current_client()):
             process = self.idle.acquire() or _Decoder(self._command)
             try:
                 return await process.decode(job, self._timeout_s)

@@ -76,7 +76,7 @@ class ImageLoader:
         options = self._options = config.of(ImageFileOptions)
         self._images = _MediaReader(options, "image", options.max_image_bytes, options.image_timeout_s, DECODERS)
         self._videos = _MediaReader(options, "video", options.max_video_bytes, options.video_timeout_s, VIDEO_DECODERS)
-        self._fetches = asyncio.Semaphore(FETCHES)
+        self._fetches = Budget(FETCHES)
         self._fetched = Budget(
             FETCHED_BYTES,
             WAITING_REQUESTS * options.max_image_bytes,
@@ -152,7 +152,7 @@ class ImageLoader:
         return files, lease
 
     async def _fetch_one(self, url: Url, requested: ImageRequest) -> bytes:
-        async with self._fetches:
+        with await self._fetches.acquire(1, current_client()):
             try:
                 return await self._reader(requested).fetcher.fetch(url)
             except BadRequest as error:
@@ -236,7 +236,7 @@ class ImageLoader:
             return source.text, source.start
         if isinstance(source, FilePath):
             return await reader.files.read(source.path), 0
-        async with self._fetches:
+        with await self._fetches.acquire(1, current_client()):
             return await reader.fetcher.fetch(source), 0
 
     async def drain(self, timeout_s: float) -> None:

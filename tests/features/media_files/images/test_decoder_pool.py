@@ -14,6 +14,7 @@ from lean_ovms.errors import BadRequest, install_command
 from lean_ovms.features.media_files import helper
 from lean_ovms.features.media_files.images import decoder_pool
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
+from lean_ovms.observability.records import RequestRecord, current_record
 from tests.pictures import file, picture
 from tests.waiting import cancel, is_gone, until
 
@@ -60,6 +61,28 @@ async def test_the_times_of_as_many_frames_as_an_option_allows_are_read():
     body += 'answer(b\'{"height": 1, "width": 1, "times": [%s]}\' % times.encode(), bytes(3 * 4096))'
     decoders = DecoderPool(1, 20.0, command=fake(body))
     assert len((await decoders.decode(DecodeJob(data=b"", max_pixels=MOST))).times) == 4096
+    decoders.stop()
+
+
+async def test_clients_whose_images_wait_take_turns(monkeypatch):
+    decoders = DecoderPool(1, 20.0)
+    decoded, free = [], asyncio.Event()
+
+    async def decode(self, job, timeout_s):
+        await free.wait()
+        decoded.append(job.data)
+
+    monkeypatch.setattr(decoder_pool._Decoder, "decode", decode)
+
+    async def ask(client, name):
+        current_record.set(RequestRecord(name, "POST", "/", "", 0.0, client=client))
+        await decoders.decode(DecodeJob(data=name, max_pixels=MOST))
+
+    asked = [asyncio.ensure_future(ask(name[0], name)) for name in ("a1", "a2", "a3", "a4", "b1", "b2")]
+    await asyncio.sleep(0)
+    free.set()
+    await asyncio.gather(*asked)
+    assert decoded == ["a1", "a2", "b1", "a3", "b2", "a4"]
     decoders.stop()
 
 
@@ -124,7 +147,7 @@ async def test_one_that_dies_takes_only_its_image_with_it():
 async def test_a_client_that_leaves_ends_the_work(decoders):
     slow = DecoderPool(1, 20.0, command=fake("time.sleep(1000)"))
     task = asyncio.create_task(slow.decode(DecodeJob(data=RED, max_pixels=MOST)))
-    while not task.done() and slow._slots._value:
+    while not task.done() and not slow._slots.used:
         await asyncio.sleep(0)
     await asyncio.sleep(0.05)
     await cancel(task)

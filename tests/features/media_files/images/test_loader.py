@@ -94,4 +94,4 @@ async def test_an_error_names_the_first_image_that_has_one_and_everything_is_ret
     left = asyncio.create_task(loader.load(named("a", "b")))
     await until(lambda: len(web.asked) == 4)
     await cancel(left)
-    assert not loader._fetches.locked()
+    assert not loader._fetches.used
