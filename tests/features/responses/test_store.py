@@ -188,11 +188,14 @@ async def test_a_conversation_gathers_its_turns_and_can_be_added_to_and_changed(
     assert engine.submitted[-1][0] == "user:one;assistant:two;assistant:Hi.;user:four;"
     changed = await whole(await post(app, url, {"metadata": {"x": "y"}}))
     assert (changed["object"], changed["metadata"]) == ("conversation", {"x": "y"})
+    missing = await post(app, url, {})
+    assert (missing.status, (await whole(missing))["error"]["param"]) == (400, "metadata")
     assert await whole(await get(app, url)) == changed
+    assert (await whole(await post(app, url, {"metadata": None})))["metadata"] == {}
     assert (await whole(await delete(app, url)))["deleted"] is True
     for path in (url, url + "/items"):
         assert (await get(app, path)).status == 404
-    assert (await delete(app, url)).status == (await post(app, url, {})).status == 404
+    assert (await delete(app, url)).status == (await post(app, url, {"metadata": {}})).status == 404
     assert (await post(app, PATH, ask("x", conversation=talk))).status == 404
 
 

@@ -25,7 +25,7 @@ FIELDS = FieldSet((
     METADATA,
     Field("items", "array", "initial items, in the form of a response's input", schema={"items": INPUT_ITEM}),
 ))  # fmt: skip
-METADATA_FIELDS = FieldSet((METADATA,))
+METADATA_FIELDS = FieldSet((replace(METADATA, required=True),))
 
 
 def _store(services: Services) -> Store:
@@ -38,6 +38,14 @@ def _conversation(body: Json, services: Services) -> tuple[Values, list[Json], l
     items = read_items(values["items"] or [], "items")
     items, unread = services.get(ResponseService).sealer.opened(items, "items")
     return values, items, unread + unshown(items, "items")
+
+
+def _new_metadata(body: Json, _: Services) -> Json:
+    """Returns the metadata with which to replace a conversation's; null removes all. Raises BadRequest."""
+    metadata: Json | None = read(METADATA_FIELDS, body)["metadata"]
+    if "metadata" not in body:
+        raise BadRequest("metadata missing in request", param="metadata")
+    return metadata or {}
 
 
 @RouteDoc("Create a conversation", body=FIELDS, body_optional=True)
@@ -62,8 +70,8 @@ async def handle_get(request: Request, services: Services) -> Response:
 
 @RouteDoc("Replace a conversation's metadata", body=METADATA_FIELDS)
 async def handle_update(request: Request, services: Services) -> Response:
-    metadata = await services.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
-    return json(await _store(services).set_metadata(request.ids[0], metadata or {}))
+    metadata = await services.parse_body(request, _new_metadata)
+    return json(await _store(services).set_metadata(request.ids[0], metadata))
 
 
 @RouteDoc("Delete a conversation")
