@@ -87,6 +87,9 @@ class ModelSource(CheckedSource, Protocol):
     def fetch(self, config: Config) -> Config:
         """Fetches source_model into the models' directory if needed. Returns options to serve it. Raises StartError."""
 
+    def directory(self, config: Config) -> str:
+        """Returns the path of source_model in the models' directory, once it is fetched. Raises StartError."""
+
     def prepare(self, config: Config) -> Config:
         """Converts the files at model_path, if necessary, and returns the options that serve the model.
 
@@ -98,6 +101,12 @@ def _source_of(config: Config) -> ModelSource | None:
     """Returns the source of models that a feature supplies, or None."""
     make: Callable[[], ModelSource] | None = config.part(MODEL_SOURCE)
     return None if make is None else make()
+
+
+def directory_of(config: Config) -> Path:
+    """Returns the directory in which source_model is, if it is fetched. Raises StartError."""
+    source = _source_of(config)
+    return repository_of(config) / (config.source_model if source is None else source.directory(config))
 
 
 class SettingsFiles(Protocol):

@@ -67,6 +67,11 @@ class HubSource:
                 pulls.pull(replace(companion, weight_format="", extra="", task=""), open_hub)
         return write_settings(config, target, companions, name=config.model_name or source)
 
+    def directory(self, config: Config) -> str:
+        """Returns the path of source_model's directory in the repository, for its revision. Raises StartError."""
+        revision = config.of(HubOptions).revision
+        return pulls.directory_name(config.source_model, revision) if revision else config.source_model
+
     def prepare(self, config: Config) -> Config:
         """Converts the model at model_path, if necessary, and returns the options that serve it. Raises StartError."""
         path, options = config.model_dir, config.of(HubOptions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ...repository import model_config, model_dir, model_file
 from ...repository.model_dir import ModelDir
 from ...text.template.chat_template import ChatTemplate
 from ...util.sizes import human_size
-from ..deployment.desired import repository_of
+from ..deployment.desired import directory_of, repository_of
 
 NOTES = f"""MODEL is a directory, {compose().a_model_file}or the name of a pulled model. All other options are those of
 the server, such as --cache_size, --target_device or --tool_parser."""
@@ -34,11 +35,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if not config.model_path:
         if not config.source_model:
             raise StartError(f"give a model: a directory, {compose().a_model_file}or the name of a pulled one")
-        path = repository_of(config) / config.source_model
+        path = directory_of(config)
         if not path.is_dir():
             commands = config.composition.fetching_commands.values()
-            fetch = "".join(f": lean_ovms {row.word} {config.source_model}" for row in commands)
-            raise StartError(f"{config.source_model} has not been pulled{fetch}")
+            fetch = "".join(f": lean_ovms {row.word} {shlex.join([*words, *options])}" for row in commands)
+            raise StartError(f"{path.relative_to(repository_of(config))} has not been pulled{fetch}")
         config = config.replace(model_path=str(path), source_model="")
     with model_file.reading_once(config):
         found = facts(config)

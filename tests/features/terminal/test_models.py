@@ -126,6 +126,12 @@ def test_show_counts_the_tokens_of_a_draft_model_in_the_cache_that_it_shares(mod
     assert "800 bytes a token in u8; 1342177 tokens fit" in shown(capsys)["KV cache"]
 
 
+def test_show_of_a_revision(models: Path, capsys: Capture) -> None:
+    (models / "org/chat").rename(models / "org/chat@a-b")
+    assert run("show", "org/chat", "--revision", "a/b", "--model_repository_path", str(models)) == 0
+    assert shown(capsys)["model"].strip() == str(models / "org/chat@a-b")
+
+
 def test_show_of_other_choices(models: Path, capsys: Capture) -> None:
     path = models / "org" / "chat"
     described = json.loads((path / "config.json").read_text())
@@ -163,6 +169,7 @@ def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
         ([], "give a model: a directory, a GGUF file, or the name of a pulled one"),
         (["org/none"], "org/none has not been pulled: lean_ovms pull org/none"),
         (["org/none", "--without=hub"], "org/none has not been pulled\n"),
+        (["org/chat", "--revision", "v1"], "org/chat@v1 has not been pulled: lean_ovms pull org/chat --revision v1"),
         (["./none"], "there is no model at none: no such directory"),
         (["."], "is not a complete OpenVINO model"),
         (["--pipline_type", "LM"], "unrecognized arguments: --pipline_type (did you mean --pipeline_type?)"),
