@@ -127,6 +127,9 @@ class ChatFormat:
         kind = "openai" if "user" in read.parts or not read.strings else "string"
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
+        self._default_budget = directory.generation_config.get("thinking_token_budget")
+        if self._default_budget is not None and self.answers.reasoning_parser is None:
+            log.warning("thinking_token_budget of generation_config: %s", NO_REASONING)
         self._config = config
         self._template_opens_reasoning = self._opens_reasoning()
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
@@ -192,12 +195,16 @@ class ChatFormat:
         )
 
     def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
-        """Returns parameters with the model's reasoning tags if they limit reasoning, and a warning if it has none."""
+        """Returns parameters with the model's reasoning tags if they limit reasoning.
+
+        If the model has none, a limit that the client sets gives a warning, too.
+        """
         if sampling.thinking_token_budget is None:
             return sampling, []
         form = self.answers.form(tail).reasoning
         if form is None:
-            return replace(sampling, thinking_token_budget=None), [NO_REASONING]
+            warnings = [] if sampling.thinking_token_budget == self._default_budget else [NO_REASONING]
+            return replace(sampling, thinking_token_budget=None), warnings
         tags, opened = (form.start, form.end), form.opened(tail)
         return replace(sampling, thinking_tags=tags, thinking_open=opened), []
 

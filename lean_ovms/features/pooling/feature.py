@@ -138,16 +138,18 @@ def _embeds(files: ModelFiles) -> bool:
     )
 
 
-NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
-"""A network, and as many bytes of it as have the layers of its inputs."""
+NETWORK_HEAD = 1 << 16
+"""The bytes at the beginning of a network that have the layers of its inputs."""
 
 
 def _is_headless(files: ModelFiles) -> bool:
     """Returns whether a possible generator was exported as an encoder: its network has no input beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
+    from ...repository.model_config import TEXT_MODEL  # late, since every start imports manifests
+
     try:
-        with open(files.path / NETWORK, "rb") as file:
+        with open(files.path / TEXT_MODEL, "rb") as file:
             head = file.read(NETWORK_HEAD)
     except OSError:
         return False

@@ -36,7 +36,6 @@ FUN_ASR = "fun_asr"
 """Fun-ASR's model_type; its config.json has no architectures."""
 NETWORKS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 """The networks of a model that transcribes speech, which needs both."""
-TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 REAL_TIME_FACTOR_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5, 10)
 """Buckets for the time of a window by its length."""
 AUDIO_SECONDS, SKIPPED_SECONDS = "lean_ovms_audio_seconds_total", "lean_ovms_audio_skipped_seconds_total"
@@ -52,6 +51,8 @@ def _transcribes(files: ModelFiles) -> bool:
 
 
 def _missing(names: Collection[str]) -> list[str]:
+    from ...repository.model_config import TOKENIZERS  # late, since every start imports manifests
+
     return [name for name in (*NETWORKS, *TOKENIZERS) if name not in names]
 
 

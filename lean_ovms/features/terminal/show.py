@@ -121,7 +121,7 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
     sources = {
         "--chat_template": config.chat_template,
         "chat_template.jinja": directory.chat_template,
-        "openvino_tokenizer.xml": inside,
+        model_config.TOKENIZERS[0]: inside,
         "tokenizer_config.json": directory.fallback_template,
     }
     place = next((name for name, text in sources.items() if text), "none")

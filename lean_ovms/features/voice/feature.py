@@ -55,10 +55,12 @@ def _speaks(files: ModelFiles) -> bool:
 
 
 def _missing(names: Collection[str]) -> list[str]:
+    from ...repository.model_config import TEXT_MODEL, TOKENIZERS  # late, since every start imports manifests
+
     if SPEECHT5[-1] in names:
-        return [name for name in (*SPEECHT5, "openvino_tokenizer.xml") if name not in names]
+        return [name for name in (*SPEECHT5, TOKENIZERS[0]) if name not in names]
     # Kokoro has one network, a file per voice, and no tokenizer.
-    return [] if "openvino_model.xml" in names else [f"openvino_model.xml or {SPEECHT5[-1]}"]
+    return [] if TEXT_MODEL in names else [f"{TEXT_MODEL} or {SPEECHT5[-1]}"]
 
 
 FEATURE = Feature(

@@ -3,7 +3,8 @@ silently."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from lean_ovms.composition import compose
 from lean_ovms.features.chat import request as chat_request
 from lean_ovms.features.completions import request as completion_request
 from lean_ovms.features.responses import fields as responses
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, post, whole
@@ -164,6 +166,21 @@ async def test_a_reasoning_budget_needs_a_reasoning_parser(make_app: MakeApp, pa
     response = await send(app, path, {"thinking_token_budget": 5})
     assert warned(response) == ["the limit of reasoning has no effect: the model has no reasoning parser"]
     assert engine.submitted[0][1].thinking_token_budget is None
+
+
+async def test_a_default_reasoning_budget_without_a_reasoning_parser_is_reported_once(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True)
+    model = cast(TextModel, app.registry.models["m"])
+    model.directory = replace(model.directory, generation_config={"thinking_token_budget": 7})
+    model._prepare(model.info)
+    said = "thinking_token_budget of generation_config: the limit of reasoning has no effect"
+    for fields in ({}, {"thinking_token_budget": 5}):
+        response = await send(app, "/v1/chat/completions", fields)
+        assert len(warned(response)) == len(fields)
+    assert [asked.thinking_token_budget for _, asked in engine.submitted] == [None, None]
+    assert caplog.text.count(said) == 1
 
 
 @each_path

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .....repository.model_config import TOKENIZERS
 from .....types import Json
 from .....util.files import read_text
 
@@ -25,7 +26,7 @@ _NAMES = frozenset(("required", "enum", "const"))
 def has_byte_fallback(model_dir: Path) -> bool:
     """Returns whether the detokenizer converts texts such as "<0x0A>" to bytes, as SentencePiece's do."""
     try:
-        return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
+        return "ByteFallback" in read_text(model_dir / TOKENIZERS[1])
     except (OSError, UnicodeDecodeError):
         return False
 
