@@ -1,7 +1,7 @@
 """Converts a stream of Python literals to JSON text: strings, numbers, lists, tuples, sets, dicts, True, False, None.
 
 Nothing is evaluated, and there is no recursion. A string with unescaped quotes ('it's') ends at the quote after which
-something follows that may follow a value.
+something follows that may follow a value. Some of these are also corrected in JSON.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from string import ascii_letters
 
 import orjson
 
-from .scanner import PYTHON_WORDS, Scanner, Sink, Steps
+from .scanner import Scanner, Sink, Steps
 
 MAX_DEPTH = 256
 AHEAD = 96
@@ -23,9 +24,51 @@ _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
 _DICT, _SET = "}}", "}]"
 _OPENERS = {"[": "]]", "(": ")]", "{": _DICT}
 """For each opening bracket the one that closes it, and the one that closes it in JSON."""
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _WORDS = {**PYTHON_WORDS, **{word: word for word in PYTHON_WORDS.values()}}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+_LONGEST_WORD = max(map(len, PYTHON_WORDS))
+_PYTHON_WORD = re.compile(r"(?<![0-9A-Za-z])(?:True|False|None)(?![0-9A-Za-z])")
+
+
+class BareJson:
+    """Passes on JSON outside of its strings, and corrects Python's words and commas before a closing bracket."""
+
+    __slots__ = ("_held", "_sink", "_word", "before")
+
+    def __init__(self, sink: Sink) -> None:
+        self.before = ""
+        """The last character that is not blank."""
+        self._sink = sink
+        self._held = ""
+        """The end of the text, which may be corrected: a comma with the blanks after it, or a short word."""
+        self._word = ""
+        """The character before it."""
+
+    def add(self, piece: str) -> None:
+        """Adds a piece of the text."""
+        text = self._held + piece
+        written = text.rstrip()
+        self.before = written[-1:] or self.before
+        if written.endswith(","):
+            end = len(written) - 1
+        else:
+            end = len(text.rstrip(ascii_letters))
+            end = len(text) if len(text) - end > _LONGEST_WORD else end
+        self._pass_on(text[:end])
+        self._held = text[end:]
+
+    def end(self, mark: str) -> None:
+        """Ends the text before this mark."""
+        held, self._held = self._held, ""
+        self._pass_on(held[1:] if held.startswith(",") and mark and mark in "]}" else held)
+        self._word = ""
+
+    def _pass_on(self, text: str) -> None:
+        if text:
+            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._word + text)[len(self._word) :])
+            self._word = text[-1]
 
 
 class Literals:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
-from string import ascii_letters
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,8 +30,6 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[0-9A-Za-z+\-.:, \t\r\n]*")
 _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
 QUOTES = "\"'"
-PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
-_LONGEST_WORD = max(map(len, PYTHON_WORDS))
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 MAX_NAME = 256
@@ -41,7 +38,6 @@ MAX_NAME = 256
 _CLOSER = {"{": "}", "[": "]"}
 _IN_STRAY = ('"', '\\"', "\\\\")
 """The end of a string, and the escapes that must not be taken for it."""
-_PYTHON_WORD = re.compile(r"(?<![0-9A-Za-z])(?:True|False|None)(?![0-9A-Za-z])")
 _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -73,45 +69,6 @@ class Tags:
                 return at
             at += 1
         return len(text)
-
-
-class _Bare:
-    """Passes on JSON outside of its strings, and corrects Python's words and commas before a closing bracket."""
-
-    __slots__ = ("_held", "_sink", "_word", "before")
-
-    def __init__(self, sink: Sink) -> None:
-        self.before = ""
-        """The last character that is not blank."""
-        self._sink = sink
-        self._held = ""
-        """The end of the text, which may be corrected: a comma with the blanks after it, or a short word."""
-        self._word = ""
-        """The character before it."""
-
-    def add(self, piece: str) -> None:
-        """Adds a piece of the text."""
-        text = self._held + piece
-        written = text.rstrip()
-        self.before = written[-1:] or self.before
-        if written.endswith(","):
-            end = len(written) - 1
-        else:
-            end = len(text.rstrip(ascii_letters))
-            end = len(text) if len(text) - end > _LONGEST_WORD else end
-        self._pass_on(text[:end])
-        self._held = text[end:]
-
-    def end(self, mark: str) -> None:
-        """Ends the text before this mark."""
-        held, self._held = self._held, ""
-        self._pass_on(held[1:] if held.startswith(",") and mark and mark in "]}" else held)
-        self._word = ""
-
-    def _pass_on(self, text: str) -> None:
-        if text:
-            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._word + text)[len(self._word) :])
-            self._word = text[-1]
 
 
 class Scanner:
@@ -309,9 +266,11 @@ class Scanner:
 
     def _json_container(self, sink: Sink, stray: Sink, tags: Tags | None) -> Steps[bool]:
         """Passes on an object or a list, given the arguments of `json_value`."""
+        from .literals import BareJson  # late, for answers with calls only; it imports this module
+
         closers: list[str] = []
         marks: Tags | None = None
-        bare = _Bare(sink)
+        bare = BareJson(sink)
         while True:
             mark = yield from self.run(_BETWEEN, bare.add if marks is None else sink)
             bare.end(mark)
@@ -351,7 +310,7 @@ class Scanner:
         A string between Python's other quotes becomes a JSON string, which is passed on as a whole.
         """
         if self.text[self.pos] == "'":
-            from .literals import single_quoted  # late, because few models write these, and it imports this module
+            from .literals import single_quoted  # late, as it imports this module
 
             return (yield from single_quoted(self, sink))
         sink('"')
