@@ -1,7 +1,7 @@
 """Converts a stream of Python literals to JSON text: strings, numbers, lists, tuples, sets, dicts, True, False, None.
 
 Nothing is evaluated, and there is no recursion. A string with unescaped quotes ('it's') ends at the quote after which
-something follows that may follow a value. Some of these are also corrected in JSON.
+something follows that may follow a value.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from string import ascii_letters
 
 import orjson
 
-from .scanner import Scanner, Sink, Steps
+from .scanner import PYTHON_WORDS, Scanner, Sink, Steps
 
 MAX_DEPTH = 256
 AHEAD = 96
@@ -24,51 +23,9 @@ _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
 _DICT, _SET = "}}", "}]"
 _OPENERS = {"[": "]]", "(": ")]", "{": _DICT}
 """For each opening bracket the one that closes it, and the one that closes it in JSON."""
-PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _WORDS = {**PYTHON_WORDS, **{word: word for word in PYTHON_WORDS.values()}}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
-_LONGEST_WORD = max(map(len, PYTHON_WORDS))
-_PYTHON_WORD = re.compile(r"(?<![0-9A-Za-z])(?:True|False|None)(?![0-9A-Za-z])")
-
-
-class BareJson:
-    """Passes on JSON outside of its strings, and corrects Python's words and commas before a closing bracket."""
-
-    __slots__ = ("_held", "_sink", "_word", "before")
-
-    def __init__(self, sink: Sink) -> None:
-        self.before = ""
-        """The last character that is not blank."""
-        self._sink = sink
-        self._held = ""
-        """The end of the text, which may be corrected: a comma with the blanks after it, or a short word."""
-        self._word = ""
-        """The character before it."""
-
-    def add(self, piece: str) -> None:
-        """Adds a piece of the text."""
-        text = self._held + piece
-        written = text.rstrip()
-        self.before = written[-1:] or self.before
-        if written.endswith(","):
-            end = len(written) - 1
-        else:
-            end = len(text.rstrip(ascii_letters))
-            end = len(text) if len(text) - end > _LONGEST_WORD else end
-        self._pass_on(text[:end])
-        self._held = text[end:]
-
-    def end(self, mark: str) -> None:
-        """Ends the text before this mark."""
-        held, self._held = self._held, ""
-        self._pass_on(held[1:] if held.startswith(",") and mark and mark in "]}" else held)
-        self._word = ""
-
-    def _pass_on(self, text: str) -> None:
-        if text:
-            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._word + text)[len(self._word) :])
-            self._word = text[-1]
 
 
 class Literals:
@@ -102,7 +59,7 @@ class Literals:
                     continue
             elif mark in _IN_STRING:
                 follow = _follows(":" if key else "," + closers[-1][0]) if closers else _FOLLOW[positional]
-                if not (yield from self.string(mark, follow, self.sink)):
+                if not (yield from self._string(mark, follow, self.sink)):
                     return False
             elif not (yield from self._word(key)):
                 return False
@@ -119,7 +76,7 @@ class Literals:
         mark = yield from self.scanner.space()
         if mark in _IN_STRING:
             pieces: list[str] = []
-            whole = yield from self.string(mark, _follows(":,}"), pieces.append)
+            whole = yield from self._string(mark, _follows(":,}"), pieces.append)
             element = key = "".join(pieces)
         else:
             word = yield from self._bare()
@@ -177,14 +134,7 @@ class Literals:
         yield from self.scanner.run(_WORD, pieces.append)
         return "".join(pieces)
 
-    def string(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
-        """Passes on a string literal as a JSON string, as a whole. Returns False if it breaks off.
-
-        Args:
-            quote: The quote, which comes next.
-            follow: Returns whether text may follow the string's end; None if more of it is needed.
-            sink: Gets the JSON string.
-        """
+    def _string(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
         self.scanner.pos += 1
         pieces: list[str] = []
         whole = yield from self._inside(quote, follow, pieces.append)
@@ -322,11 +272,6 @@ def lenient_text(raw: str) -> str:
     except orjson.JSONDecodeError:
         return raw
     return text
-
-
-def single_quoted(scanner: Scanner, sink: Sink) -> Steps[bool]:
-    """Passes on a string between single quotes, as in Python, as a JSON string. Returns False if it breaks off."""
-    return (yield from Literals(scanner, sink, python_text).string("'", _follows(",:]}"), sink))
 
 
 def literal_to_json(text: str) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from string import ascii_letters
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -30,7 +31,10 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[0-9A-Za-z+\-.:, \t\r\n]*")
 _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
 QUOTES = "\"'"
-_IN_STRING = re.compile(r'["\\\x00-\x1f]')
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_PYTHON_WORD = re.compile(r"(?<![0-9A-Za-z])(?:True|False|None)(?![0-9A-Za-z])")
+_LONGEST_WORD = max(map(len, PYTHON_WORDS))
+_IN_STRING = {'"': re.compile(r'["\\\x00-\x1f]'), "'": re.compile(r'["\'\\\x00-\x1f]')}
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 MAX_NAME = 256
 """The most characters of a name or a header. A longer one is no markup, and is not held back."""
@@ -38,7 +42,7 @@ MAX_NAME = 256
 _CLOSER = {"{": "}", "[": "]"}
 _IN_STRAY = ('"', '\\"', "\\\\")
 """The end of a string, and the escapes that must not be taken for it."""
-_CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_CONTROL = {'"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 class Tags:
@@ -69,6 +73,49 @@ class Tags:
                 return at
             at += 1
         return len(text)
+
+
+_AFTER_STRING = Tags((",", ":", "]", "}"))
+"""The marks of which one follows a string in JSON."""
+
+
+class _Bare:
+    """Passes on JSON outside of its strings, and corrects Python's words and commas before a closing bracket."""
+
+    __slots__ = ("_held", "_sink", "_word", "before")
+
+    def __init__(self, sink: Sink) -> None:
+        self.before = ""
+        """The last character that is not blank."""
+        self._sink = sink
+        self._held = ""
+        """The end of the text, which may be corrected: a comma with the blanks after it, or a short word."""
+        self._word = ""
+        """The character before it."""
+
+    def add(self, piece: str) -> None:
+        """Adds a piece of the text."""
+        text = self._held + piece
+        written = text.rstrip()
+        self.before = written[-1:] or self.before
+        if written.endswith(","):
+            end = len(written) - 1
+        else:
+            end = len(text.rstrip(ascii_letters))
+            end = len(text) if len(text) - end > _LONGEST_WORD else end
+        self._pass_on(text[:end])
+        self._held = text[end:]
+
+    def end(self, mark: str) -> None:
+        """Ends the text before this mark."""
+        held, self._held = self._held, ""
+        self._pass_on(held[1:] if held.startswith(",") and mark and mark in "]}" else held)
+        self._word = ""
+
+    def _pass_on(self, text: str) -> None:
+        if text:
+            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._word + text)[len(self._word) :])
+            self._word = text[-1]
 
 
 class Scanner:
@@ -266,11 +313,9 @@ class Scanner:
 
     def _json_container(self, sink: Sink, stray: Sink, tags: Tags | None) -> Steps[bool]:
         """Passes on an object or a list, given the arguments of `json_value`."""
-        from .literals import BareJson  # late, for answers with calls only; it imports this module
-
         closers: list[str] = []
         marks: Tags | None = None
-        bare = BareJson(sink)
+        bare = _Bare(sink)
         while True:
             mark = yield from self.run(_BETWEEN, bare.add if marks is None else sink)
             bare.end(mark)
@@ -307,17 +352,16 @@ class Scanner:
     def json_string(self, sink: Sink) -> Steps[bool]:
         """Passes on one JSON string, whose quote comes next, as it is written. Returns False if it breaks off.
 
-        A string between Python's other quotes becomes a JSON string, which is passed on as a whole.
+        A string between single quotes, as in Python, becomes a JSON string. An unescaped quote ends it only if a comma,
+        a colon or a closing bracket follows.
         """
-        if self.text[self.pos] == "'":
-            from .literals import single_quoted  # late, as it imports this module
-
-            return (yield from single_quoted(self, sink))
+        quote = self.text[self.pos]
+        inside = _IN_STRING[quote]
         sink('"')
         self.pos += 1
         while True:
             text, pos = self.text, self.pos
-            found = _IN_STRING.search(text, pos)
+            found = inside.search(text, pos)
             end = found.start() if found else len(text)
             if end > pos:
                 sink(text[pos:end])
@@ -326,15 +370,15 @@ class Scanner:
                 if self.ended:
                     return False
                 yield
-            elif (mark := text[end]) == '"':
-                sink(mark)
-                self.pos = end + 1
+            elif (mark := text[end]) == "\\":
+                sink((yield from self._escape(quote)))
+            elif mark == quote and (quote == '"' or (yield from self.ahead(_AFTER_STRING, 1)) >= 0):
+                sink('"')
+                self.pos += 1
                 return True
-            elif mark == "\\":
-                sink((yield from self._escape()))
             else:
-                sink(_CONTROL.get(mark) or f"\\u{ord(mark):04x}")
-                self.pos = end + 1
+                sink(mark if mark == "'" else _CONTROL.get(mark) or f"\\u{ord(mark):04x}")
+                self.pos += 1
 
     def _stray_string(self, sink: Sink, marks: Tags) -> Steps[bool]:
         """Passes on text from a quote to the next one. Returns False if another mark than _IN_STRAY comes before."""
@@ -347,11 +391,14 @@ class Scanner:
         self.pos -= len(mark)
         return False
 
-    def _escape(self) -> Steps[str]:
-        """Reads one backslash escape. In a wrong one, the backslash itself is escaped."""
+    def _escape(self, quote: str) -> Steps[str]:
+        """Reads one backslash escape in a string between these quotes. In a wrong one, the backslash is escaped."""
         while len(self.text) < self.pos + 2 and not self.ended:
             yield
         pair = self.text[self.pos : self.pos + 2]
+        if pair == "\\'" and quote == "'":
+            self.pos += 2
+            return quote
         if pair == "\\u":
             while len(self.text) < self.pos + 6 and not self.ended:
                 yield
