@@ -195,10 +195,7 @@ class ChatFormat:
         )
 
     def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
-        """Returns parameters with the model's reasoning tags if they limit reasoning.
-
-        If the model has none, a limit that the client sets gives a warning, too.
-        """
+        """Returns parameters with the reasoning tags if they limit reasoning; a warning if a client does so in vain."""
         if sampling.thinking_token_budget is None:
             return sampling, []
         form = self.answers.form(tail).reasoning
