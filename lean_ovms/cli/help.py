@@ -14,7 +14,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the help and exits. Raises StartError for an unknown topic."""
     if len(argv) > 1:
         raise StartError("help accepts one command or topic")
-    topic = argv[0] if argv else ""
+    topic = argv[0] if argv and argv[0] not in ("-h", "--help") else ""
     known = commands(without_of(argv, environ))
     if topic in known and topic != "help" and (row := known[topic]).reader:
         named(row.package, row.reader)(["--help"], environ)

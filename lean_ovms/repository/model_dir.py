@@ -137,7 +137,7 @@ def check(path: Path, task: str = "") -> None:
 
 
 def detect_task(path: Path, composition: Composition | None = None) -> str:
-    """Returns the task of a model directory or file by its files, among those of some or all features; or ""."""
+    """Returns the task that a model's files show, or ""; a composition limits it to the tasks of its features."""
     if (file := model_file.of(path)) is not None:
         return file.task()
     files = ModelFiles.of(path)

@@ -49,6 +49,14 @@ def test_versions_and_help(capsys: Capture) -> None:
     assert run("help", "nothing") == 2
 
 
+@pytest.mark.parametrize("words", [(), ("-h",), ("--help",)])
+def test_help_explains_itself(words: tuple[str, ...], capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("help", *words)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: lean_ovms [COMMAND]")
+
+
 def test_a_program_reads_the_versions(capsys: Capture) -> None:
     assert run("version", "--json") == 0
     found = json.loads(capsys.readouterr().out)

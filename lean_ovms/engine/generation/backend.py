@@ -186,7 +186,7 @@ class Backend(LoadedModel, Protocol):
         """Whether a thread may compile a grammar, as no sequence with a grammar is about to have its first step."""
 
     def check(self, request: GenerationRequest) -> None:
-        """Raises errors.BadRequest if this engine cannot compute a request, whose form for it may go to `native`."""
+        """Raises BadRequest if this engine cannot compute a request. It may set `request.native` for `add`."""
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that `check` has accepted."""

@@ -416,7 +416,7 @@ class FairQueue(Generic[S]):
         return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
 
     def giver(self, group: SequenceGroup) -> ClientQueue | SequenceGroup | None:
-        """Returns a client or group above its share that should give a slot to this group, if it is below; or None."""
+        """Returns who is above its share and should give a slot to this group, which is below its own; or None."""
         client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
             most = max(self.clients.values(), key=attrgetter("running"))

@@ -44,7 +44,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         with open_regular(files.input_file) as source, Path(files.output_file).open("wb") as target:
             answers, errors = asyncio.run(_run(ServedModels().available(config), source, target))
     except OSError as error:
-        raise CommandFailed(f"{error.filename or files.output_file}: {error.strerror}") from None
+        if error.filename:  # it names a file only if that cannot be opened
+            raise StartError(f"{error.filename}: {error.strerror}") from None
+        raise CommandFailed(f"{files.output_file}: {error.strerror}") from None
     except StartError as error:
         raise CommandFailed(str(error)) from None
     print(f"{files.output_file}: {counted(answers, 'answer')}, {counted(errors, 'error')}", file=sys.stderr)

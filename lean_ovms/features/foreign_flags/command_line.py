@@ -25,6 +25,18 @@ from ...manifest import named
 
 PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
 """The programs whose command lines, with their names, may follow the name of this program."""
+SHORT_VERSION = (("vllm", "-v"), ("ollama", "-v"))
+"""The programs for which -v means --version; for llama-server it is a flag for its log."""
+MISSING = {
+    ("ollama", "create"): "the models are directories and GGUF files; pull ORG/NAME fetches one",
+    ("ollama", "cp"): "--model_aliases gives a model further names",
+    ("ollama", "push"): "models are only pulled",
+    ("ollama", "signin"): "set the environment variable HF_TOKEN",
+    ("ollama", "signout"): "unset the environment variable HF_TOKEN",
+    ("vllm", "complete"): "run-batch continues texts, and run MODEL chats",
+    ("vllm", "collect-env"): "version shows the versions to include in a bug report",
+}
+"""The commands of other programs that this one lacks, with what to use instead."""
 VARIABLES = ("VLLM_", "GIT_OPT_SET_")
 """The prefixes of environment variables of vLLM, and of OVMS for libgit2, with which it pulls models."""
 NO_GRPC = "lean_ovms: --port has no effect: this server has no gRPC service; the REST port is --rest_port"
@@ -269,7 +281,13 @@ class ForeignCommandLine(OtherFlags):
         self.valueless = {flag(name) for name in self.ignored - self._known.with_paths}
 
     def without_program(self, argv: Sequence[str]) -> Sequence[str]:
-        return argv[1:] if argv and os.path.basename(argv[0]) in PROGRAMS else argv
+        program = os.path.basename(argv[0]) if argv else ""
+        if program not in PROGRAMS:
+            return argv
+        word = argv[1] if len(argv) > 1 else ""
+        if why := MISSING.get((program, word)):
+            raise StartError(f"{program} {word} is not supported: {why}")
+        return ["--version", *argv[2:]] if (program, word) in SHORT_VERSION else argv[1:]
 
     def arguments(self, argv: Sequence[str]) -> list[str]:
         return joined_members(self.without_program(argv))

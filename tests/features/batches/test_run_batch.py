@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.errors import StartError
 from lean_ovms.features.batches import run_batch
 from lean_ovms.types import Request, Response
 from tests.features.batches.conftest import jsonl, line
@@ -35,3 +36,10 @@ async def test_each_answer_is_in_the_file_before_the_next_request_is_answered(
     with path.open("wb") as target:
         await run_batch._run(Config(max_num_seqs=1), io.BytesIO(jsonl(*map(line, "abc"))), target)
     assert seen == [[], ["a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize(("source", "target"), [("none", "out"), ("in", "none/out")])
+def test_a_file_that_cannot_be_opened_is_a_mistake_in_the_command(source: str, target: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(jsonl(line("a")))
+    with pytest.raises(StartError, match="none.*: No such file or directory"):
+        run_batch.main(["-i", str(tmp_path / source), "-o", str(tmp_path / target), "--fake_engine"], {})

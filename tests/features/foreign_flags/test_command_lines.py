@@ -10,6 +10,7 @@ import pytest
 
 import lean_ovms
 from lean_ovms.cli.arguments import parse
+from lean_ovms.cli.commands import commands
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
@@ -38,6 +39,26 @@ def test_ovms_command_lines_are_understood(line: str, capsys: pytest.CaptureFixt
     assert config.rest_port == 8000  # with --rest_port, OVMS's --port is the port of gRPC
     assert config.model_path or config.model_list
     assert ("lean_ovms: --port has no effect: " in capsys.readouterr().err) is ("--port" in line.split())
+
+
+@pytest.mark.parametrize(("program", "word"), command_line.MISSING)
+def test_a_command_of_another_program_says_what_to_use_instead(program: str, word: str) -> None:
+    assert word not in commands()
+    with pytest.raises(StartError, match=f"{program} {word} is not supported: "):
+        parse([program, word, "a", "b"], {})
+
+
+@pytest.mark.parametrize("program", ["vllm", "ollama"])
+def test_v_shows_the_version_as_in_vllm_and_ollama(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([program, "-v"], {})
+    assert capsys.readouterr().out == f"lean_ovms {lean_ovms.__version__}\n"
+
+
+@pytest.mark.parametrize("flag", ["--usage", "--completion-bash", "-cl", "--cache-list", "--list-devices"])
+def test_flags_of_llama_server_that_only_print_say_what_prints_it_here(flag: str) -> None:
+    with pytest.raises(StartError, match="is not supported: "):
+        parse([flag], {})
 
 
 def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,8 +163,8 @@ def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArr
 def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[np.int64]:
     """Returns the ids of the tokens with the greatest logits of each row, [n, most], in ascending order of the ids.
 
-    Of logits equal to the last one, only some are included. The `most` greatest logits are in the `most` columns with
-    the greatest maxima, or in the tail.
+    If several logits equal the smallest one returned, some of them may be left out. Only the `most` columns with the
+    greatest maxima, and the tail, are searched, since the others cannot contain a greater logit.
 
     Args:
         logits: The logits [n, vocab].
