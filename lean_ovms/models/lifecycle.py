@@ -411,7 +411,7 @@ class ModelLifecycle(Residency):
             await preparation.compute()
 
     async def _follow_restart(self) -> None:
-        """Serves the model's files as a restarted engine has read them. Raises StartError."""
+        """Reads the model's files again if a restarted engine found changed ones. Raises StartError."""
         info, vocabulary, before = self.engine.info, self.engine.vocabulary, self.directory
         with model_file.reading_once(self.config):
             self.directory = (

@@ -59,7 +59,7 @@ def _renamed(name: str, known: str, text: str) -> Field:
 
 
 _OTHERWISE = {"stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping"}
-"""Sampling fields that have another name here, or that make several answers of which a message holds one."""
+"""Sampling fields that this API lacks: it has other names for some, and the others make several answers."""
 
 _DOCUMENT = schemas.any_of(schemas.STRING, schemas.object_of({"data": schemas.any_of(schemas.STRING, schemas.OBJECT)}))
 

@@ -313,7 +313,13 @@ class EnginePool:
 
 
 def total(found: Sequence[EngineStats], gauges: Collection[str]) -> EngineStats:
-    """Combines the statistics of several engines; `gauges` are metrics of what they share, such as files."""
+    """Combines the statistics of several engines.
+
+    Args:
+        found: The statistics.
+        gauges: The metrics of things that the engines share, such as files. Of these the greatest value counts; those of
+            the other metrics are added.
+    """
     drafted = [one.drafted for one in found if one.drafted is not None]
     by_position = zip_longest(*(one.accepted_by_position for one in found), fillvalue=0)
     of_features: dict[str, float] = {}

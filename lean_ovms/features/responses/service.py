@@ -99,7 +99,7 @@ class ResponseService:
         return run
 
     async def _discard(self, response_id: str, generation: DeltaStream) -> None:
-        """Ends a generation, and deletes its response, whose id no client knows, if that was stored."""
+        """Ends a generation, and deletes its response if it was stored. No client was told the response's id."""
         await generation.aclose()
         with contextlib.suppress(RequestError):
             await self.store.delete(RESPONSE, response_id)

@@ -278,7 +278,7 @@ class Tensors:
         return self._bytes(part.tensor).reshape(self.rows(part.tensor), -1)[part.rows]
 
     def _constant_bytes(self, name: str) -> int:
-        """Returns the size of a tensor as constants in bytes; requantizing to 8 bits may add up to half of it."""
+        """Returns the size of a tensor as constants in bytes. Requantized to 8 bits it may be 1.5 times as large."""
         elements, blocks = math.prod(self.shape(name)), BLOCKS.get(self.kind(name))
         if blocks is None:
             return self._header.size(name)
