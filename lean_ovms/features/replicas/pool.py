@@ -317,8 +317,8 @@ def total(found: Sequence[EngineStats], gauges: Collection[str]) -> EngineStats:
 
     Args:
         found: The statistics.
-        gauges: The metrics of things that the engines share, such as files. Of these the greatest value counts; those of
-            the other metrics are added.
+        gauges: The metrics of things that the engines share, such as files. Of these the greatest value counts; the
+            values of other metrics are added.
     """
     drafted = [one.drafted for one in found if one.drafted is not None]
     by_position = zip_longest(*(one.accepted_by_position for one in found), fillvalue=0)

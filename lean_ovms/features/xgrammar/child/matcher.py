@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 FREE_S, MOST_S = 0.02, 0.5
 """A call that takes at most the first number of CPU seconds is not counted; the counted calls of one text may take the
-second number together. Without this limit a grammar that passed its tests could block all steps: after some texts a mask
-of `s ::= s s | [a-z]` takes 28 s, and accepting a token of 64 letters 6 s."""
+second number together. Without this limit a grammar that passed its tests could block all steps: after some texts a
+mask of `s ::= s s | [a-z]` takes 28 s, and accepting a token of 64 letters 6 s."""
 MOST_LEFT = 4
 """The number of abandoned threads that are still computing from which new grammars are refused."""
 GUESS_S = 0.005
