@@ -55,7 +55,7 @@ def test_v_shows_the_version_as_in_vllm_and_ollama(program: str, capsys: pytest.
     assert capsys.readouterr().out == f"lean_ovms {lean_ovms.__version__}\n"
 
 
-@pytest.mark.parametrize("flag", ["--usage", "--completion-bash", "-cl", "--cache-list", "--list-devices"])
+@pytest.mark.parametrize("flag", ["--completion-bash", "-cl", "--cache-list", "--list-devices"])
 def test_flags_of_llama_server_that_only_print_say_what_prints_it_here(flag: str) -> None:
     with pytest.raises(StartError, match="is not supported: "):
         parse([flag], {})
