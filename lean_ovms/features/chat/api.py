@@ -18,6 +18,7 @@ from ...api.response import json, warning_headers, written
 from ...api.services import Services
 from ...models.generation import CompletedChoice, Generation, collect
 from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
+from ...util import chunked_json
 from .chunks import ChoiceState, Chunks
 from .logprobs import generated_size, prompt_logprobs, response_size
 from .request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
@@ -120,7 +121,7 @@ class ChatRenderer(sse.Renderer[Delta]):
     def _chunk(self, index: int, content: bytes, state: ChoiceState, finish: str = "") -> bytes:
         logprobs = b"null"
         if self._logprobs and state.logprobs:
-            logprobs = orjson.dumps(chat_logprobs(state.logprobs, self._options))
+            logprobs = chunked_json.dumps(chat_logprobs(state.logprobs, self._options))
             state.logprobs = []
         return self._chunks.chunk(index, content, state, logprobs, finish)
 

@@ -43,7 +43,7 @@ from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
 from .generation import BodyReader, GenerationBody, read_offer
-from .logprobs import LogprobsRequest, logprob_entry
+from .logprobs import LogprobsRequest, logprob_entry, serialized
 
 
 @contextmanager
@@ -484,5 +484,5 @@ def finish_reason(chat: ChatRequest, reason: str, *, called: bool) -> str:
 
 
 def chat_logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
-    """Returns the member `logprobs` of a choice or of a chunk's choice."""
-    return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}
+    """Returns the member `logprobs` of a choice or of a chunk's choice, for chunked_json."""
+    return {"content": serialized(logprob_entry(token, by_id=options.named_by_id) for token in tokens)}

@@ -18,8 +18,9 @@ from ...api.response import warning_headers, written
 from ...api.services import Services
 from ...models.generation import CompletedChoice, DeltaStream, Generation, collect
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ...util import chunked_json
 from ..chat.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from ..chat.logprobs import generated_size, prompt_logprobs, response_size
+from ..chat.logprobs import generated_size, prompt_logprobs, response_size, serialized
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 from .several import joined
 
@@ -110,7 +111,7 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
 
 
 def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0) -> Json:
-    """Returns OpenAI's `logprobs` with its four parallel lists. Text offsets count characters from `offset` on."""
+    """Returns the four parallel lists of `logprobs`, for chunked_json. Text offsets count characters from `offset`."""
     offsets = []
     for token in tokens:
         offsets.append(offset)
@@ -118,7 +119,7 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
     return {
         "tokens": [options.name(t) for t in tokens],
         "token_logprobs": [t.logprob for t in tokens],
-        "top_logprobs": [_by_name(token, options) for token in tokens],
+        "top_logprobs": serialized(_by_name(token, options) for token in tokens),
         "text_offset": offsets,
     }
 
@@ -198,7 +199,7 @@ class CompletionRenderer(sse.Renderer[Delta]):
     def _chunk(self, index: int, text: str, state: ChoiceState, finish: str = "") -> bytes:
         logprobs = b"null"
         if self._completion.generation.sampling.logprobs and state.logprobs:
-            logprobs = orjson.dumps(_logprobs(state.logprobs, self._completion.options, self._offsets[index]))
+            logprobs = chunked_json.dumps(_logprobs(state.logprobs, self._completion.options, self._offsets[index]))
             self._offsets[index] += sum(len(t.token) for t in state.logprobs)
             state.logprobs = []
         return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), state, logprobs, finish)

@@ -12,6 +12,7 @@ from ....models.generation import CompletedChoice, Generation
 from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
 from ...chat.chunks import timings
 from ...chat.generation import GenerationBody
+from ...chat.logprobs import serialized
 from ...sampler_chain import fields as sampler_chain
 
 
@@ -80,14 +81,19 @@ def last(
     if isinstance(prompt, TextPrompt):
         found["prompt"] = prompt.text
     if values["n_probs"] and not (parsed.hidden or parsed.generation.stream):
-        found["completion_probabilities"] = probabilities(choice.logprobs, plain=values["post_sampling_probs"])
+        plain = values["post_sampling_probs"]
+        found["completion_probabilities"] = serialized(_probability(token, plain) for token in choice.logprobs)
     return found
 
 
 def probabilities(tokens: Sequence[TokenLogprob], *, plain: bool) -> list[Json]:
     """Returns each token with its likeliest alternatives: with probabilities if `plain`, else their logarithms."""
+    return [_probability(token, plain) for token in tokens]
+
+
+def _probability(token: TokenLogprob, plain: bool) -> Json:
     others = "top_probs" if plain else "top_logprobs"
-    return [{**_entry(token, plain), others: [_entry(other, plain) for other in token.top]} for token in tokens]
+    return {**_entry(token, plain), others: [_entry(other, plain) for other in token.top]}
 
 
 def _entry(token: TokenLogprob, plain: bool) -> Json:

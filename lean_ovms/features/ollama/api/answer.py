@@ -28,7 +28,7 @@ from ....types import (
     ToolCallStart,
     Usage,
 )
-from ...chat.logprobs import logprob_entry
+from ...chat.logprobs import logprob_entry, serialized
 from ..errors import ollama_error
 from .request import OllamaRequest
 
@@ -123,9 +123,10 @@ class Answer:
     def whole(self, choice: CompletedChoice) -> Json:
         """Returns the object of a unary response."""
         calls, rest = split_calls(choice.calls)
-        return self.part(choice.text + rest, choice.reasoning, calls, choice.logprobs) | self.end(
-            choice.finish, choice.tokens
-        )
+        found = self.part(choice.text + rest, choice.reasoning, calls)
+        if choice.logprobs:
+            found["logprobs"] = serialized(logprob_entry(token, by_id=False) for token in choice.logprobs)
+        return found | self.end(choice.finish, choice.tokens)
 
 
 def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]:

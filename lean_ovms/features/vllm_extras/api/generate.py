@@ -28,7 +28,15 @@ from ....errors import BadRequest
 from ....models.generation import Generation, collect
 from ....types import Delta, Json, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
 from ...chat.generation import BodyReader, GenerationBody
-from ...chat.logprobs import ID_BYTES, LogprobsRequest, generated_size, logprob_entry, prompt_logprobs, response_size
+from ...chat.logprobs import (
+    ID_BYTES,
+    LogprobsRequest,
+    generated_size,
+    logprob_entry,
+    prompt_logprobs,
+    response_size,
+    serialized,
+)
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))
@@ -80,7 +88,8 @@ class GenerateRequest:
             text: The new text.
             finish: The finish reason; None while the choice continues.
         """
-        entries = {"content": [self._entry(token) for token in logprobs]} if logprobs else None
+        listed = list if self.generation.stream else serialized
+        entries = {"content": listed(map(self._entry, logprobs))} if logprobs else None
         choice = {"index": index, "logprobs": entries, "finish_reason": finish, "token_ids": tokens}
         return choice | {"text": text} if self.text else choice
 
