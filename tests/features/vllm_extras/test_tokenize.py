@@ -9,6 +9,7 @@ from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.features.vllm_extras.api.tokenize import SOURCES
+from lean_ovms.models import text_model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, post, whole
@@ -108,6 +109,20 @@ async def test_messages_are_those_of_the_contract(make_app: MakeApp) -> None:
     for content in (5, [1, {}], {"a": "b"}, [-1], False, 0, {}):
         assert (await error("/tokenize", content=content))["param"] == "content"
     assert (await error("/v3/detokenize", tokens=[97, "b"]))["param"] == "tokens"
+
+
+async def test_a_text_that_is_too_long_names_the_field_of_its_body(make_app: MakeApp, monkeypatch: Any) -> None:
+    monkeypatch.setattr(text_model, "MIN_ENCODE_LIMIT", 10)
+    app, _ = await make_app()
+    long = "a" * 4001  # the context has 1,000 tokens
+    bodies = {"text": [long], "prompt": long, "content": [long], "inputs": long}
+    bodies["messages"] = [{"role": "user", "content": long}]
+    assert set(bodies) == set(SOURCES)
+    for name, value in bodies.items():
+        response = await post(app, PATH, {"model": "m", name: value})
+        error = (await whole(response))["error"]
+        assert (response.status, error["param"], error["code"]) == (400, name, "context_length_exceeded")
+        assert "4000 characters" in error["message"] or name == "messages"
 
 
 async def test_long_answers_are_written_beside_the_event_loop(make_app: MakeApp, monkeypatch: Any) -> None:

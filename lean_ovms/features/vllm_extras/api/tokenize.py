@@ -96,16 +96,21 @@ def _model(values: Values, services: Services) -> TokenModel:
 async def handle(request: Request, services: Services) -> Response:
     values, conversation = await services.parse_body(request, _read)
     model = _model(values, services)
-    if values["text"] is not None:
-        return await _answer(await _ovms(values, model), services)
-    if all(values[name] is None for name in SOURCES):
+    source = next((name for name in SOURCES if values[name] is not None), "")
+    if not source:
         raise BadRequest("text field is required", param="text")
-    if values["content"] is not None:
-        return await _llama_cpp(values, model, services)
-    if values["inputs"] is not None:
-        return await _tei(values, model, services)
-    body = await _vllm(values, conversation, model)
-    return await _answer(body, services, model.token_strings if values["return_token_strs"] else None)
+    try:
+        if source == "text":
+            return await _answer(await _ovms(values, model), services)
+        if source == "content":
+            return await _llama_cpp(values, model, services)
+        if source == "inputs":
+            return await _tei(values, model, services)
+        body = await _vllm(values, conversation, model)
+        return await _answer(body, services, model.token_strings if values["return_token_strs"] else None)
+    except BadRequest as error:  # such as that of a text that is too long
+        error.param = error.param or source
+        raise
 
 
 async def _answer(body: Json, services: Services, strings: Callable[[list[int]], list[str]] | None = None) -> Response:
