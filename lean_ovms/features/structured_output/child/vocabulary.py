@@ -131,7 +131,7 @@ MAX_FORCED_BYTES = 128
 TOO_COMPLEX = "the grammar is too complex to be matched with this text"
 _BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
 FORBIDDEN = _BITS.astype(np.float32)
-"""[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
+"""[256, 8]: what eight bits of a mask add to eight logits."""
 
 
 def forbid(
@@ -153,10 +153,30 @@ def forbid(
     if mask is None:
         row[:] = -np.inf
     else:
-        row += FORBIDDEN[mask.view(np.uint8)[: -(-len(row) // 8)]].reshape(-1)[: len(row)]
+        _apply(mask.view(np.uint8)[: -(-len(row) // 8)], row)
     if also is not None:
         row[also] = -np.inf
     row[kept_ids] = kept
+
+
+def _apply(mask: NDArray[np.uint8], row: NDArray[np.float32]) -> None:
+    """Forbids the tokens in a logits row whose bits are 0.
+
+    With 152,000 tokens it takes 0.04 to 0.08 ms if nearly all or very few tokens are allowed, as in a string or after
+    it, and 0.23 ms if not, where adding is faster than assigning (2026-11).
+    """
+    allowed = np.unpackbits(mask, bitorder="little")[: len(row)].view(np.bool_)
+    few = len(row) // 8
+    count = np.count_nonzero(allowed)
+    if count > len(row) - few:
+        row[np.flatnonzero(~allowed)] = -np.inf
+    elif count < few:
+        ids = np.flatnonzero(allowed)
+        kept = row[ids]
+        row.fill(-np.inf)
+        row[ids] = kept
+    else:
+        row += FORBIDDEN[mask].reshape(-1)[: len(row)]
 
 
 _LITERALS = ("value", "begin", "end", "separator", "triggers")
