@@ -287,6 +287,8 @@ class FormatRow(Row):
     """The options that change what a file says; keys of what is stored for a network contain them."""
     file: str
     """A class of the front end as "module:Class"; of a path, and options or None, it makes a `model_file.ModelFile`."""
+    adapter: str = ""
+    """A class as "module:Class" that reads adapters, of a path and the model's config.json; empty without adapters."""
     network: str
     """A class of the engine process as "module:Class"; with a path, it makes an `engine.paged.network.EngineFile`."""
 
@@ -352,8 +354,7 @@ class BodyRow(Row):
     """The declarations of the fields for the documentation: an `api.fields.FieldSet` as "module:NAME"."""
     rewrite: str
     """A function as "module:function", called with an `api.generation.common_fields.ReadableBody` and the names of the
-    endpoint's own fields. It returns a body without the fields above, or raises BadRequest. The first request with such
-    a field imports it."""
+    endpoint's own fields. It returns a body without those above, or raises BadRequest. The first such body imports it."""
     everywhere: bool = False
     """Whether every endpoint that generates text takes them, and not only OpenAI's."""
     defaults: str = ""

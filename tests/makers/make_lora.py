@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,3 +53,41 @@ def write(file: Path, arrays: dict[str, np.ndarray]) -> Path:
     text = json.dumps(header).encode()
     file.write_bytes(len(text).to_bytes(8, "little") + text + data)
     return file
+
+
+def write_gguf(
+    file: Path, architecture: str, tensors: dict[str, tuple[np.ndarray, np.ndarray]], alpha: float = 0.0, **changes: Any
+) -> Path:
+    """Writes an adapter as convert_lora_to_gguf.py of llama.cpp does.
+
+    Args:
+        file: The file to write.
+        architecture: The architecture in GGUF.
+        tensors: The matrices A and B by the names of the tensors that they change, in llama.cpp's order of rows.
+        alpha: The value of adapter.lora.alpha; 0 for none.
+        **changes: "kind" for another type of the matrices A than F32, "general" and "method" for other values of
+            general.type and adapter.type, and "tokens" for those of an activated LoRA.
+    """
+    import gguf
+
+    writer = gguf.GGUFWriter(file, architecture)
+    writer.add_string("general.type", changes.get("general", "adapter"))
+    writer.add_string("adapter.type", changes.get("method", "lora"))
+    if alpha:
+        writer.add_float32("adapter.lora.alpha", alpha)
+    if "tokens" in changes:
+        writer.add_array("adapter.alora.invocation_tokens", changes["tokens"])
+    kind = getattr(gguf.GGMLQuantizationType, changes.get("kind", "F32"))
+    for name, (down, up) in tensors.items():
+        writer.add_tensor(f"{name}.lora_a", gguf.quants.quantize(down.astype(np.float32), kind), raw_dtype=kind)
+        writer.add_tensor(f"{name}.lora_b", up.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def in_pairs(rows: np.ndarray, heads: int) -> np.ndarray:
+    """Returns rows of queries or keys in llama.cpp's order, in which RoPE's pairs are adjacent."""
+    return rows.reshape(heads, 2, len(rows) // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)

@@ -73,6 +73,7 @@ FEATURE = Feature(
             vision_option="mmproj",
             options=("override_kv", "rope_parameters"),
             file="model_file:GgufFile",
+            adapter="adapter_file:GgufAdapter",
             network="child.engine_file:GgufEngineFile",
         ),
     ),

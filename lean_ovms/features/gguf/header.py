@@ -275,6 +275,11 @@ def read_mmproj(path: Path) -> Header:
     return header
 
 
+def of_adapter(path: Path) -> Header:
+    """Returns the header of a file with an adapter, of which nothing is checked. Raises OSError and Malformed."""
+    return _of_file(path, _parse, BEGINNING_BYTES)
+
+
 def _of_part(path: Path, number: int, count: int) -> Header:
     with _refusing(path):
         header = _of_file(path, _parse, HEADER_BYTES)
@@ -429,6 +434,8 @@ def _size(shape: list[int], kind: int) -> int:
 def _check(header: Header) -> None:
     """Raises Unsupported if no network can be built from the file."""
     architecture, tokenizer = header.architecture, header.metadata.get("tokenizer.ggml.model")
+    if header.metadata.get("general.type") == "adapter":
+        raise Unsupported("it is a LoRA adapter, to be served beside its model: --lora_modules NAME=FILE")
     if architecture not in ARCHITECTURES | ENCODERS:
         names = ", ".join(sorted(ARCHITECTURES | ENCODERS))
         raise Unsupported(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...config import Config
 from ...engine.client.engine import engine_of
 from ...errors import StartError
 from ...models.lifecycle import AdapterSet, ModelLifecycle
+from ...repository import model_file
 from ..deployment.model_cache import ModelCache
 from . import files, modules
 from .feature import ADAPTED, FIXED, LoraOptions
@@ -104,7 +106,9 @@ class LoraSet(AdapterSet):
         StartError."""
         known = self._base.info.of_task
         if layers := known.get(ADAPTED):
-            await asyncio.to_thread(files.check_layers, module, layers, known[FIXED])
+            await asyncio.to_thread(files.check_layers, module, self.config.model_dir, layers, known[FIXED])
+        elif model_file.is_one(Path(module.path)):
+            raise modules.invalid(f"{self._base.info.pipeline} does not read {module.path}; --pipeline_type PAGED does")
 
     def _build(self, module: modules.LoraModule) -> ModelLifecycle:
         if module.name in self.config.served_names:

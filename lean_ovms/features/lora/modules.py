@@ -27,7 +27,9 @@ class LoraModule:
     path: str
     """The path of the adapter's directory or file."""
     alpha: float | None = None
-    """The factor of its weights; None for that of its adapter_config.json, or else 1."""
+    """The factor of its weights; None for that of its files, or else 1."""
+    scale: float = 1.0
+    """A further factor, by which llama.cpp scales an adapter."""
 
     def __post_init__(self) -> None:
         if problem := wrong_name(self.name) or wrong_path(self.path):
@@ -65,7 +67,7 @@ def parse(text: str) -> list[LoraModule]:
 
 def dumps(module: LoraModule) -> str:
     """Writes a module as a text that `parse` reads."""
-    return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha})
+    return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha, "scale": module.scale})
 
 
 def invalid(problem: str) -> StartError:
@@ -99,12 +101,14 @@ def _from_object(value: Any) -> LoraModule:
     """Reads a module from an object {"name": str, "path": str, "alpha": number?}. Raises StartError."""
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
-    number = None if alpha is None else _number(alpha)
+    number, scale = None if alpha is None else _number(alpha), _number(fields.get("scale", 1.0))
     if not (isinstance(name, str) and name and isinstance(path, str) and path) or (
-        alpha is not None and number is None
+        scale is None or (alpha is not None and number is None)
     ):
-        raise invalid("each adapter must be an object with the strings name and path, and optionally the number alpha")
-    return LoraModule(str(name), str(path), number)
+        raise invalid(
+            "each adapter must be an object with the strings name and path, and optionally the numbers alpha and scale"
+        )
+    return LoraModule(str(name), str(path), number, scale)
 
 
 def _number(value: Any) -> float | None:

@@ -33,9 +33,24 @@ def written(name, directory):
     return modules.dumps(modules.LoraModule("a", str(directory), zoo_gguf.STRENGTH))
 
 
+def converted(name, directory):
+    """Writes the adapter of a model as a GGUF file, and returns its name in requests."""
+    metadata, tensors = RECORDED[name]["metadata"], {}
+    heads = {"q": "head_count", "k": "head_count_kv"}
+    for layer, (down, up) in zoo_gguf.adapter(RECORDED[name]["tensors"]).items():
+        number, place = layer.removeprefix("model.layers.").split(".", 1)
+        part = zoo_gguf.PROJECTIONS[place]
+        if name in zoo_gguf.PERMUTED and part in ("attn_q", "attn_k"):
+            up = make_lora.in_pairs(up, metadata[f"{name}.attention.{heads[part[-1]]}"])
+        tensors[f"blk.{number}.{part}.weight"] = down, up
+    path = make_lora.write_gguf(directory / "a.gguf", name, tensors, zoo_gguf.RANK * zoo_gguf.STRENGTH)
+    return modules.dumps(modules.LoraModule("a", str(path)))
+
+
 @pytest.mark.parametrize("name", zoo_gguf.ADAPTED)
-def test_answers_with_an_adapter_are_those_of_torch(name, tmp_path):
-    known, adapter = RECORDED[name], written(name, tmp_path)
+@pytest.mark.parametrize("write", [written, converted])
+def test_answers_with_an_adapter_are_those_of_torch(name, write, tmp_path):
+    known, adapter = RECORDED[name], write(name, tmp_path)
     path = zoo_gguf.write(tmp_path / "x.gguf", name)
     rig = Rig(pipeline=load(blocks=120, model_path=str(path), allow_runtime_lora=True, **OPTIONS))
     asked = []

@@ -158,7 +158,7 @@ def test_a_file_that_is_not_whole_stops_the_start(adapter, change):
     file = adapter() / lora.WEIGHTS
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(StartError, match=r"not a complete \.safetensors file"):
-        lora.tensors(file)
+        lora.tensors(lora.SafetensorsFile(file))
 
 
 WIDE, HIGH = 160, 192  # of the demo model's q_proj
@@ -195,11 +195,11 @@ def test_every_weight_is_finite_and_of_half_precision_s_size(tmp_path, kind):
     for value in (0.0, -0.5, most, -most):
         module = rewritten(tmp_path, put(kind, value), kind)
         lora.check(module, DEMO_MODEL)
-        assert read(lora_modules.dumps(module))
+        assert read(lora_modules.dumps(module), {})
     for value in (math.nan, -math.nan, math.inf, -math.inf, 32768.0, -65504.0, *([3e38] if kind != "F16" else [])):
         for at in (0, 2 * WIDE - 1, 2 * (WIDE + HIGH) - 1):
             module = rewritten(tmp_path, put(kind, value, at), kind)
-            for look in (lambda one: lora.check(one, DEMO_MODEL), lambda one: read(lora_modules.dumps(one))):
+            for look in (lambda one: lora.check(one, DEMO_MODEL), lambda one: read(lora_modules.dumps(one), {})):
                 with pytest.raises(StartError, match="a weight that is not finite, or is 32768 or more"):
                     look(module)
             (tmp_path / "image").mkdir(exist_ok=True)

@@ -143,7 +143,9 @@ async def test_an_adapter_that_does_not_fit_the_loaded_network_is_refused_before
 ) -> None:
     base, path = await base_of("", allow_runtime_lora=True), str(make(tmp_path / "demo"))
     engine: Any = base.engine
-    layers = {name: list(widths) for name, widths in files.pairs(files.weights(Path(path))).items()}
+    layers = {
+        name: list(widths) for name, widths in files.pairs(files.SafetensorsFile(files.weights(Path(path)))).items()
+    }
     name = next(iter(layers))
     for known, fixed, wrong in (
         ({}, [], ""),

@@ -8,6 +8,8 @@ from typing import Any
 from ....config import EngineConfig
 from ....engine.paged.network import Network, NotPageable
 from ....errors import EngineFailure, StartError
+from ....repository import model_config
+from ....types import Json
 from ..feature import ADAPTED, FIXED, LoraOptions
 from . import adapter_layers, reading
 from .adapters import Adapter, AdapterTable, fits
@@ -18,9 +20,10 @@ log = logging.getLogger(__name__)
 class LoraInputs:
     """Adds the inputs of LoRA adapters to networks."""
 
-    def __init__(self, most: int) -> None:
-        """Keeps the most adapters that may be in the network at once."""
+    def __init__(self, most: int, base: Json) -> None:
+        """Keeps the most adapters that may be in the network at once, and the model's config.json."""
         self._most = most
+        self._base = base
         self._layers = adapter_layers.Layers((), frozenset())
 
     def insert(self, model: Any, kind: Any) -> None:
@@ -31,30 +34,32 @@ class LoraInputs:
 
     def provider(self, network: Network) -> LoraAdapters:
         """Returns the provider of adapters for a network to which the inputs were added."""
-        return LoraAdapters(network, self._layers, self._most)
+        return LoraAdapters(network, self._layers, self._most, self._base)
 
 
 def new_inputs(config: EngineConfig) -> LoraInputs:
     """Makes the object that adds the inputs of adapters to networks, by the options."""
-    return LoraInputs(config.of(LoraOptions).max_loras)
+    return LoraInputs(config.of(LoraOptions).max_loras, model_config.read(config.model_dir))
 
 
 class LoraAdapters(AdapterTable):
     """Provides adapters: the weights of those that were used last, and the ones in the network."""
 
-    def __init__(self, network: Network, layers: adapter_layers.Layers, most: int) -> None:
+    def __init__(self, network: Network, layers: adapter_layers.Layers, most: int, base: Json) -> None:
         """Begins without adapters in the network.
 
         Args:
             network: The network, which has the inputs of adapters.
             layers: The layers of the network that take adapters, and those that do not.
             most: The most adapters that are kept, and that are in the network at once.
+            base: The config.json of the model.
         """
         super().__init__(network, layers.groups, most)
         self._layers = {layer: sizes for group in layers.groups for layer, sizes in group.items()}
         self._fixed = layers.fixed
         self.report = {ADAPTED: self._layers, FIXED: sorted(layers.fixed)}
         self._read: dict[str, Adapter] = {}
+        self._base = base
 
     def get(self, text: str) -> Adapter | None:
         """Returns the adapter for the text of a module, read from its file if it is not kept; None for ""."""
@@ -63,7 +68,7 @@ class LoraAdapters(AdapterTable):
         adapter = self._read.pop(text, None)
         if adapter is None:
             try:
-                adapter = Adapter(text, *reading.read(text))
+                adapter = Adapter(text, *reading.read(text, self._base))
             except StartError as error:
                 log.error("an adapter could not be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error

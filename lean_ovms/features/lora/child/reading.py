@@ -11,7 +11,8 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.loading.weights import Floats, floats
 from ....errors import StartError
-from ....repository import safetensors
+from ....repository.safetensors import TensorInfo
+from ....types import Json
 from .. import files, modules
 from ..feature import LoraOptions
 
@@ -24,6 +25,8 @@ def genai_adapters(config: EngineConfig) -> Any:
     """
     all_modules = modules.parse(config.of(LoraOptions).lora_modules)
     for module in all_modules:
+        if not files.is_safetensors(files.weights(Path(module.path))):
+            raise modules.invalid(f"openvino-genai does not read {module.path}, as --pipeline_type PAGED does")
         files.check(module, config.model_dir)  # the file may have changed since the front end read it
     pairs = [(genai.Adapter(str(files.weights(Path(m.path)))), files.scale(m)) for m in all_modules]
     return genai.AdapterConfig(pairs, genai.AdapterConfig.Mode.MODE_STATIC)
@@ -35,22 +38,40 @@ def name(text: str) -> str:
     return module.name
 
 
-def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
+def read(text: str, base: Json) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
     """Reads the adapter that a text of modules.dumps describes.
 
-    Returns its scale, and A [rank, width] and B [height, rank] of each layer by the layer's name. Raises StartError.
+    Args:
+        text: The text.
+        base: The config.json of its model.
+
+    Returns:
+        Its scale, and A [rank, width] and B [height, rank] of each layer by the layer's name.
+
+    Raises:
+        StartError: The adapter cannot be read.
     """
     [module] = modules.parse(text)
-    file = files.weights(Path(module.path))
+    file = files.opened(module, lambda: base)
     adapted = files.pairs(file)
     found: dict[str, dict[str, Floats]] = {name: {} for name in adapted}
     try:
-        for name, tensor in safetensors.tensors(file, files.layer):
-            values = floats(tensor)
+        for name, tensor in file.tensors(files.layer):
+            values = _scaled(tensor) if tensor.kind == "Q8_0" else floats(tensor)
             if not (np.abs(values) < files.MOST).all():
                 raise ValueError(files.NOT_FINITE)
             found[files.layer(name)]["A" if ".lora_A." in name else "B"] = values
-        layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
+        factors = {
+            layer: 1.0 if module.alpha is not None else file.factor(len(pair["A"])) for layer, pair in found.items()
+        }
+        layers = {layer: (pair["A"], pair["B"] * np.float32(factors[layer])) for layer, pair in found.items()}
     except (OSError, ValueError, KeyError) as error:
-        raise StartError(f"{file} is not a readable adapter: {error}") from error
+        raise StartError(f"{file.path} is not a readable adapter: {error}") from error
     return files.scale(module), layers
+
+
+def _scaled(tensor: TensorInfo) -> Floats:
+    """Returns a matrix of blocks of 32 numbers, each with its scale (Q8_0)."""
+    blocks = np.frombuffer(tensor.data, np.dtype([("scale", "<f2"), ("numbers", "i1", 32)]))
+    values: Floats = blocks["scale"].astype(np.float32)[:, None] * blocks["numbers"]
+    return values.reshape(tensor.shape)
