@@ -354,7 +354,7 @@ class BodyRow(Row):
     """The declarations of the fields for the documentation: an `api.fields.FieldSet` as "module:NAME"."""
     rewrite: str
     """A function as "module:function", called with an `api.generation.common_fields.ReadableBody` and the names of the
-    endpoint's own fields. It returns a body without those above, or raises BadRequest. The first such body imports it."""
+    endpoint's own fields. It returns a body without those above, or raises BadRequest; the first one imports it."""
     everywhere: bool = False
     """Whether every endpoint that generates text takes them, and not only OpenAI's."""
     defaults: str = ""
