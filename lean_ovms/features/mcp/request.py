@@ -13,10 +13,18 @@ from typing import Any
 
 from ...errors import BadRequest, NotFound
 from ...types import Json
-from ..responses.tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, KIND, ToolOrigin, function_name
+from ..responses.tool_forms import (
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONSE,
+    CALL,
+    KIND,
+    SEARCH_CALL,
+    ToolOrigin,
+    function_name,
+)
 from .servers import LABEL, ToolServer
 
-OF_CLIENT = ("function_call", "custom_tool_call", APPROVAL_REQUEST)
+OF_CLIENT = ("function_call", "custom_tool_call", SEARCH_CALL, APPROVAL_REQUEST)
 """Items that the client has to answer."""
 NOT_HERE = ("connector_id", "tunnel_id")
 """Members of a tool with which OpenAI finds servers that this server does not know."""

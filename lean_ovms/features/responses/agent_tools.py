@@ -3,23 +3,23 @@
 A namespace is a group of functions. Each is offered to the model as NAMESPACE__NAME, and the item of a call has
 namespace and name apart again, as in vLLM. A custom tool takes free text; it is offered as a function with one string,
 `input`. Its grammar is enforced if it can be written as one regular expression; a Lark grammar with recursive rules is
-only shown to the model. Tools that servers of OpenAI or a shell of the client would run are left out with a warning, if
-other tools remain.
+only shown to the model. A client's search for tools is a function, and the tools that it has found may be called, too.
+Tools that servers of OpenAI or a shell of the client would run are left out with a warning, if other tools remain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
 from ..chat.generation import WITHOUT
-from .tool_forms import KIND, SHOWN, ServerTool, ToolOrigin, function_name
+from .tool_forms import KIND, SEARCH, SEARCH_OUTPUT, SHOWN, ServerTool, ToolOrigin, function_name
 from .tool_grammar import ToolGrammars
 
-DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
+DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", SEARCH)
 DATED = ("web_search_2", "web_search_preview_2")
 """Types that agents send besides their own functions, and how those with a date begin."""
 MAX_NAMESPACE_CHARS = 256
@@ -31,7 +31,7 @@ class AgentTools:
     """The tools of a request, as functions for the model and as the client knows them."""
 
     functions: Any
-    """The functions that the model is offered."""
+    """The functions that the model may call."""
     choice: Any
     """The value of tool_choice with the names of these functions."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
@@ -44,12 +44,20 @@ class AgentTools:
     """The MCP servers of the request, whose tools are added to the functions once the servers have listed them."""
     enforced: bool = True
     """Whether the server enforces the grammars of custom tools."""
+    loaded: set[str] = field(default_factory=set)
+    """The names of those functions that a search has found: its result describes them, and not the prompt's beginning,
+    so that the prefix cache keeps the conversation."""
     grammars: ToolGrammars = field(default_factory=ToolGrammars)
     """Converts the grammars of custom tools."""
 
 
 def read_agent_tools(
-    tools: Any, choice: Any, read_server: Callable[[Json, str], ServerTool], *, enforced: bool = True
+    tools: Any,
+    choice: Any,
+    read_server: Callable[[Json, str], ServerTool],
+    items: Sequence[Any] = (),
+    *,
+    enforced: bool = True,
 ) -> AgentTools:
     """Reads the tools of a body. Functions are checked later, with those of other APIs. Raises BadRequest.
 
@@ -57,6 +65,7 @@ def read_agent_tools(
         tools: The value of the field `tools`.
         choice: The value of the field `tool_choice`.
         read_server: Reads a tool of type mcp; its second argument is the tool's path in the body, for errors.
+        items: The items of the field `input`, in which searches may have found further tools.
         enforced: Whether the server enforces the grammars of custom tools.
     """
     if not isinstance(tools, list):
@@ -71,7 +80,24 @@ def read_agent_tools(
         kind = tools[0]["type"][:100]
         raise BadRequest(f"Only function tools are supported, not those of type {kind}", param="tools[0]")
     refuse_clashes(found.functions, found.origins)
+    if any(origin.search for origin in found.origins.values()):
+        _load(found, items)
     return found
+
+
+def _load(found: AgentTools, items: Sequence[Any]) -> None:
+    """Adds the tools that searches of the client have found. Raises BadRequest."""
+    more = AgentTools([], None, enforced=found.enforced, grammars=found.grammars)
+    for place, item in enumerate(items):
+        tools = item.get("tools") if isinstance(item, dict) and item.get("type") == SEARCH_OUTPUT else None
+        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+            if isinstance(tool, dict) and tool.get("type") in ("function", "custom", "namespace"):
+                _add(more, tool, f"input[{place}].tools[{number}]")
+    known = {*map(_name_of, found.functions), ""}
+    new = {name: function for function in more.functions if (name := _name_of(function)) not in known}
+    found.functions.extend(new.values())
+    found.loaded.update(new)
+    found.origins.update((name, origin) for name, origin in more.origins.items() if name in new)
 
 
 def refuse_clashes(functions: list[Any], origins: Mapping[str, ToolOrigin]) -> None:
@@ -105,6 +131,10 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None)
         found.functions.append(_custom(found, tool, param, namespace))
         if namespace is None:
             found.shown.append(tool)
+    elif kind == SEARCH and tool.get("execution") == "client" and namespace is None:
+        found.functions.append(_search(tool))
+        found.origins[SEARCH] = ToolOrigin(SEARCH, search=True)
+        found.shown.append(tool)
     elif namespace is not None:
         raise BadRequest(f"{param}: a namespace may only contain function and custom tools", param=param)
     elif kind == "namespace":
@@ -113,6 +143,13 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None)
         found.warnings.append(f"{param}: tools of type {kind} are not supported, so this tool was left out")
     else:
         found.functions.append(tool)
+
+
+def _search(tool: Json) -> Json:
+    given = {name: tool[name] for name in ("description", "parameters") if tool.get(name) is not None}
+    query = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    usual = {"description": "Searches for further tools, which can be called afterwards.", "parameters": query}
+    return {"type": "function", "name": SEARCH, **usual, **given}
 
 
 def _add_server(found: AgentTools, server: ServerTool, tool: Json, param: str) -> None:

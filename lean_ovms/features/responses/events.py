@@ -23,6 +23,7 @@ from .output_items import (
     OutputItem,
     ReasoningItem,
     ResponseEventWriter,
+    SearchCall,
     pieces_of,
 )
 from .response import ResponseObject
@@ -288,4 +289,6 @@ class Events:
 def _call_type(origin: ToolOrigin) -> type[FunctionCall]:
     if origin.mcp:
         return ApprovalRequest if origin.approval else McpCall
+    if origin.search:
+        return SearchCall
     return CustomCall if origin.custom else FunctionCall

@@ -14,10 +14,11 @@ from ...errors import BadRequest
 from ...types import Json
 from ..chat.foreign import NO_RESULT, as_text, unshown_line
 from . import compaction
+from .tool_forms import SEARCH_OUTPUT, function_name
 
 CALL_ENDS, OUTPUT_ENDS = "_call", "_call_output"
 """How the types of calls, and of their results, end."""
-CALLS, OUTPUTS = ("program",), ("program_output", "tool_search_output")
+CALLS, OUTPUTS = ("program",), ("program_output", SEARCH_OUTPUT)
 """Further types of calls and of their results, whose names have other endings."""
 UNSHOWN = ("additional_tools", "configuration_update")
 """The types of items without any content for the model."""
@@ -76,9 +77,20 @@ def given(item: Json) -> Any:
 def result(item: Json) -> str | None:
     """Returns the text that the model is shown for the result that an item contains, or None if it has no result."""
     found = {name: item[name] for name in RESULTS if item.get(name) is not None}
+    if item["type"] == SEARCH_OUTPUT and isinstance(found.get("tools"), list):
+        found["tools"] = [one for each in found["tools"] for one in _functions(each)]
     if found:
         return as_text(next(iter(found.values())) if len(found) == 1 else found)
     return "The picture is not part of the conversation." if item["type"] in BINARY else None
+
+
+def _functions(found: Any) -> list[Any]:
+    """Returns the functions of a tool that a search has found, by the names that the model calls them."""
+    inner, space = (found.get("tools"), found.get("name")) if isinstance(found, dict) else (None, None)
+    if not isinstance(inner, list) or not isinstance(space, str):
+        return [found]
+    named = [one for one in inner if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    return [{**one, "name": function_name(one["name"], space)} for one in named]
 
 
 def output(item: Json) -> str | list[Json]:

@@ -16,7 +16,16 @@ from ...types import Json
 from ..chat.content import check_member, left_out
 from ..chat.foreign import NO_RESULT, arguments
 from . import compaction, foreign_items
-from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, MAX_LISTED, error_text, function_name
+from .tool_forms import (
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONSE,
+    CALL,
+    LISTING,
+    MAX_LISTED,
+    SEARCH_CALL,
+    error_text,
+    function_name,
+)
 
 MAX_ITEMS = 10_000
 
@@ -289,7 +298,7 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 def is_usable(item: Json) -> bool:
     """Returns whether a later turn can use an output item; not a call that was cut off or has no result."""
-    calls = ("function_call", "custom_tool_call", CALL)
+    calls = ("function_call", "custom_tool_call", SEARCH_CALL, CALL)
     return item["type"] not in calls or item["status"] in ("completed", "failed")
 
 

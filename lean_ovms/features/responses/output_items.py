@@ -18,7 +18,7 @@ from ...api.stored_objects import item_id
 from ...types import Json, TokenLogprob
 from ...util.chunked_json import Written
 from ..chat.logprobs import logprob_entry
-from .tool_forms import APPROVAL_REQUEST, CALL, ToolOrigin
+from .tool_forms import APPROVAL_REQUEST, CALL, SEARCH_CALL, ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
@@ -275,6 +275,21 @@ class CustomCall(FunctionCall):
         where = {"item_id": self.id, "output_index": self.index}
         self._writer.add("response.custom_tool_call_input.delta", {**where, "delta": item["input"]})
         self._writer.add("response.custom_tool_call_input.done", {**where, "input": item["input"]})
+
+
+class SearchCall(FunctionCall):
+    """An item with a call of the client's search for tools, whose arguments are an object. It has no deltas."""
+
+    prefix = "tsc"
+    kind = SEARCH_CALL
+    head = b""
+
+    def item(self, status: str) -> Json:
+        item = {"id": self.id, "type": self.kind, "status": status, "call_id": self._call_id, "execution": "client"}
+        return {**item, "arguments": parsed_object(self.text) or {}}
+
+    def _end(self, item: Json) -> None:
+        """Writes no event, since the API has none for the content of this item."""
 
 
 class JsonDepth:

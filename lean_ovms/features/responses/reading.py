@@ -50,7 +50,8 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     values = reader.values
     _check_together(values)
     read_server, enforced = partial(read_server_tool, services.config), services.config.wants(ANSWER_RULES)
-    tools = read_agent_tools(values["tools"], values["tool_choice"], read_server, enforced=enforced)
+    given = values["input"] if isinstance(values["input"], list) else ()
+    tools = read_agent_tools(values["tools"], values["tool_choice"], read_server, given, enforced=enforced)
     if values["max_output_tokens"] == 0:
         raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
     reader.check_max_tokens("max_output_tokens")
@@ -105,7 +106,7 @@ def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json
     """Returns the members of the response object that repeat the request, in OVMS's order."""
     sampling = generation.sampling
     functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
-    plain = [function for function in functions if function["name"] not in tools.origins]
+    plain = [function for function in functions if function["name"] not in (tools.origins.keys() | tools.loaded)]
     fields: Json = {
         "parallel_tool_calls": values["parallel_tool_calls"] is not False,
         "store": values["store"],

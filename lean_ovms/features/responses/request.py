@@ -97,7 +97,9 @@ class ResponsesRequest:
         with errors_of("input"):
             read_messages(messages, self.generation.services.config.composition)
         kwargs = _template_kwargs(self.values)
-        return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=kwargs)
+        loaded = self.tools.loaded
+        tools = [tool for tool in self.generation.tools if tool["function"]["name"] not in loaded]
+        return ChatPrompt(messages=messages, tools=tools, template_kwargs=kwargs)
 
 
 def _template_kwargs(values: Values) -> Json:

@@ -12,6 +12,7 @@ from ...types import Json
 
 KIND, LISTING, CALL = "mcp", "mcp_list_tools", "mcp_call"
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
+SEARCH, SEARCH_CALL, SEARCH_OUTPUT = "tool_search", "tool_search_call", "tool_search_output"
 SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
 """The members of a tool that the response repeats, not headers, token and URL, which may hold secrets."""
 
@@ -29,6 +30,8 @@ class ToolOrigin:
     """The namespace of the tool, or the label of its MCP server; None if it has neither."""
     custom: bool = False
     """Whether it is a custom tool, which takes a text instead of arguments."""
+    search: bool = False
+    """Whether it is the client's search for further tools."""
     mcp: bool = False
     """Whether it is a tool of an MCP server that --tool_server names."""
     approval: bool = False

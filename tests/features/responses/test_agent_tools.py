@@ -132,3 +132,71 @@ async def test_names_that_cannot_be_told_apart_or_are_too_long_are_refused(make_
     await respond(app, tools=[plain, plain])
     error = await refused(app, tools=[{**SPACE, "name": "x" * 257}])
     assert error["param"] == "tools[0].name"
+
+
+SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools",
+    "parameters": {"type": "object", "properties": {"goal": {"type": "string"}}, "required": ["goal"]},
+}
+
+
+async def test_a_search_of_the_client_finds_tools_that_can_be_called(make_app: MakeApp) -> None:
+    said = [call("tool_search", goal="close"), call("agents__close", id=1) + call("g", x=1)]
+    app, engine = await make_app(lambda *_: say(said.pop(0)), tool_parser="hermes3", chat_template=TEMPLATE)
+    body = ask(tools=[FUNCTION, SEARCH])
+    answer = await whole(await post(app, PATH, body))
+    assert engine.submitted[0][0].startswith("f,tool_search,user:")
+    [search] = answer["output"]
+    assert (search["type"], search["execution"], search["status"]) == ("tool_search_call", "client", "completed")
+    assert search["arguments"] == {"goal": "close"}
+    assert [tool["type"] for tool in answer["tools"]] == ["function", "tool_search"]
+    OpenAIResponse.model_validate(answer)
+    other = {**FUNCTION, "name": "g", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+    loaded = {
+        "type": "tool_search_output",
+        "call_id": search["call_id"],
+        "execution": "client",
+        "status": "completed",
+        "tools": [SPACE, other, {"type": "web_search"}, {**FUNCTION, "description": "another f"}],
+    }
+    history = [{"role": "user", "content": "hi"}, search, loaded]
+    answer = await whole(await post(app, PATH, {**body, "input": history}))
+    prompt = engine.submitted[1][0]
+    assert prompt.startswith("f,tool_search,user:hi;assistant:")  # the same beginning, which stays cached
+    assert 'tool_search{"goal":"close"};tool:' in prompt
+    assert '"name":"agents__close"' in prompt
+    close, plain = answer["output"]
+    assert (close["name"], close["namespace"], plain["name"]) == ("close", "agents", "g")
+    assert [tool["type"] for tool in answer["tools"]] == ["function", "tool_search"]
+    OpenAIResponse.model_validate(answer)
+
+
+async def test_a_search_has_the_events_of_an_item_and_may_be_required(make_app: MakeApp) -> None:
+    app, engine = await make_app(say(call("tool_search", query="x")), tool_parser="hermes3")
+    choice = {"type": "function", "name": "tool_search"}
+    response = await post(app, PATH, ask(tools=[{"type": "tool_search", "execution": "client"}], stream=True,
+                                         tool_choice=choice))  # fmt: skip
+    kinds = [event["type"] for event in await streamed(response)]
+    assert kinds[-3:] == ["response.output_item.added", "response.output_item.done", "response.completed"]
+    assert '"query"' in engine.constraints[0]
+
+
+async def test_a_search_that_is_cut_off_is_not_in_the_next_turn(make_app: MakeApp) -> None:
+    app, engine = await make_app(say('<tool_call>{"name":"tool_search","arguments":{"goal":"ab', reason="length"),
+                                 tool_parser="hermes3")  # fmt: skip
+    answer = await respond(app, tools=[SEARCH])
+    assert [(item["type"], item["status"], item["arguments"]) for item in answer["output"]] == [
+        ("tool_search_call", "incomplete", {})
+    ]
+    await respond(app, "go on", previous_response_id=answer["id"])
+    assert "tool_search" not in engine.submitted[1][0]
+
+
+async def test_a_search_that_openai_runs_is_left_out(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), tool_parser="hermes3", chat_template=TEMPLATE)
+    response = await post(app, PATH, ask(tools=[{**FUNCTION, "defer_loading": True}, {"type": "tool_search"}]))
+    assert "tool_search are not supported" in dict(response.headers)["Warning"]
+    assert engine.submitted[0][0].startswith("f,user:")
+    await response.aclose()
