@@ -176,7 +176,7 @@ def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
 
 
 def serialized(entries: Iterable[Json | None]) -> Written:
-    """Returns the JSON of a list of log probabilities, which are made and serialized in batches.
+    """Returns the JSON of a list with an entry for each of many tokens, which are made and serialized in batches.
 
     A million objects at once would hold the event loop for 0.1 to 0.2 s of CPU time each time that Python looks for
     unused ones among them (2026-11).

@@ -25,6 +25,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.text_model import TextModel, TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
+from ...chat.logprobs import serialized
 from ...chat.request import text_conversation
 from ...chat.tools import read_tools
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
@@ -246,7 +247,7 @@ async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> R
 
     def work() -> Json:
         texts = model.token_bytes(tokens)
-        return {"tokens": [{"id": i, "piece": _piece(data)} for i, data in zip(tokens, texts, strict=True)]}
+        return {"tokens": serialized({"id": i, "piece": _piece(data)} for i, data in zip(tokens, texts, strict=True))}
 
     return await written(services.offload, ID_BYTES * len(tokens), work)
 
