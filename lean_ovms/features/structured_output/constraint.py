@@ -8,7 +8,7 @@ its schemas.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ BLANKS = formats.regex("[ \\n]{0,4}")
 """The blanks that models write between their reasoning and a call. Before content they would be a part of it."""
 MAX_CALLS = 32
 """The most calls in one answer, since a small model may not stop by itself."""
+NOTHING: Mapping[str, str] = {}
 OTHER_TEXT = formats.sequence(formats.regex("[^< \\n]"), formats.ANY_TEXT)
 """Text after required calls, which ends the answer (chat.tools.LimitedCalls)."""
 
@@ -74,7 +75,7 @@ def relax(
     context: GrammarContext,
     error: BadRequest,
     bounds: GrammarBounds,
-    at_fault: Sequence[Json] = (),
+    at_fault: Mapping[str, str] = NOTHING,
 ) -> tuple[OutputConstraint, GrammarContext, list[str]]:
     """Returns a weaker constraint to try after an error, its context, and notices for the client.
 
@@ -86,14 +87,14 @@ def relax(
         context: The model and the prompt that it was built for.
         error: The error.
         bounds: The limits of a grammar.
-        at_fault: The parts of the structural tag that the grammar library refuses.
+        at_fault: The expressions of the structural tag that the grammar library refuses, as JSON, with the reasons.
 
     Raises:
         BadRequest: There is no weaker constraint; it is the given error.
     """
     if isinstance(error, SchemaInvalid):
         raise error
-    if found := _beyond(constraint, context, bounds) or dict.fromkeys(_with(at_fault, context), error.message):
+    if found := _beyond(constraint, context, bounds) or dict(_refused(at_fault, context)):
         notices = [
             f"the schema of the tool {context.tools[number]['function']['name']} is not enforced: {why}"
             for number, why in sorted(found.items())
@@ -136,13 +137,14 @@ def _beyond(constraint: OutputConstraint, context: GrammarContext, bounds: Gramm
     return found
 
 
-def _with(parts: Sequence[Json], context: GrammarContext) -> Iterator[int]:
-    """Yields the numbers of the tools whose calls have one of these parts of a structural tag."""
+def _refused(at_fault: Mapping[str, str], context: GrammarContext) -> Iterator[tuple[int, str]]:
+    """Yields the numbers of the tools whose calls have an expression at fault, each with the reason."""
     alone = OutputConstraint(tool_calls="required")
-    for number, tool in enumerate(context.tools if parts else ()):
+    for number, tool in enumerate(context.tools if at_fault else ()):
         tag = build(alone, replace(context, tools=(tool,))).tag if _has_schema(tool) else ""
-        if tag and any(part in parts for part in limits.expressions(orjson.loads(tag)).values()):
-            yield number
+        reasons = [at_fault[text] for text in limits.expressions(orjson.loads(tag or "[]")) if text in at_fault]
+        if reasons:
+            yield number, reasons[0]
 
 
 def _has_schema(tool: Json) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import orjson
@@ -71,8 +71,8 @@ class StructuredOutput:
             try:
                 reply = await submit(constraint=constraint)
             except (GrammarInvalid, GrammarTooComplex) as error:
-                numbers, error.param = error.param, None  # of the expressions at fault (child/queue.py)
-                await self._relax(error, constraint, [int(number) for number in numbers.split(",")] if numbers else [])
+                reasons, error.param = orjson.loads(error.param or "{}"), None  # of child.queue.checked
+                await self._relax(error, constraint, reasons)
                 constraint = await self._build()
             else:
                 break
@@ -118,22 +118,22 @@ class StructuredOutput:
             raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
 
     async def _relax(
-        self, error: GrammarInvalid | GrammarTooComplex, tag: str = "", at_fault: Sequence[int] = ()
+        self, error: GrammarInvalid | GrammarTooComplex, tag: str = "", reasons: Mapping[str, str] = grammar.NOTHING
     ) -> None:
         """Weakens the constraint, in a thread if its schemas are large. Raises the error if no part may be dropped.
 
         Args:
             error: The error of the constraint.
             tag: The structural tag that the engine refused; "" if there is none.
-            at_fault: The numbers of the expressions in it that are refused alone, too.
+            reasons: The reasons for those expressions in it that are refused alone, too, by their numbers.
         """
         error.param = error.param or self._constraint.param
         if self._strict:
             raise error
         size = grammar.size(self._constraint, self._context.tools)
-        parts = list(limits.expressions(orjson.loads(tag)).values()) if at_fault else []
-        refused = [parts[number] for number in at_fault]
-        work = partial(grammar.relax, self._constraint, self._context, error, self._bounds, refused)
+        texts = list(limits.expressions(orjson.loads(tag))) if reasons else []
+        at_fault = {texts[int(number)]: why for number, why in reasons.items()}
+        work = partial(grammar.relax, self._constraint, self._context, error, self._bounds, at_fault)
         self._constraint, self._context, notices = await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
         self._relaxed += notices
 

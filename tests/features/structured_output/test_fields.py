@@ -303,6 +303,9 @@ UNCOMPILABLE = {
 }
 
 
+LIST = {"type": "array", "items": {"type": "string", "pattern": "("}}
+
+
 @pytest.mark.parametrize("parser", ["hermes3", "qwen3coder", "pythonic"])
 async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, parser: str
@@ -318,13 +321,15 @@ async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
         return await submit(*given, constraint=constraint, **named)
 
     monkeypatch.setattr(engine, "submit", compiled)
-    bad = [{"type": "function", "function": {"name": name, "parameters": UNCOMPILABLE}} for name in ("bad", "worse")]
+    schemas = {"bad": UNCOMPILABLE, "worse": {**UNCOMPILABLE, "properties": {"v": LIST}}}
+    bad = [{"type": "function", "function": {"name": name, "parameters": one}} for name, one in schemas.items()]
     count = {"type": "object", "properties": {"v": {"type": "integer", "maximum": 10}}}
     good = {"type": "function", "function": {"name": "good", "parameters": count}}
     response = await ask(app, tools=[bad[0], good, bad[1]], tool_choice="required")
     assert response.status == 200
     found = warned(response)
     assert [re.findall("the schema of the tool ([a-z]+) is not enforced", one) for one in found] == [["bad"], ["worse"]]
+    assert found[0].partition(": ")[2] != found[1].partition(": ")[2]  # each has its own reason
     tag = engine.constraints.pop()
     assert '"maximum": 10' in tag
     assert '"maxLength"' not in tag

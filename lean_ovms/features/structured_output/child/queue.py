@@ -245,17 +245,19 @@ def checked(tag: str, checker: GrammarChecker, bounds: GrammarBounds, most_s: fl
         most_s: The seconds after which no further part of a refused grammar is checked alone.
 
     Raises:
-        RequestError: The grammar is refused. `param` has the numbers of its expressions that are refused alone, too,
-            and of those that were not checked alone.
+        RequestError: The grammar is refused. `param` is a JSON object with the reasons for those of its expressions, by
+            their numbers, that are refused alone, too, or that were not checked alone.
     """
     try:
         return checker.check(tag, bounds)
     except (GrammarInvalid, GrammarTooComplex) as error:
-        error.param = ",".join(map(str, _at_fault(tag, checker, bounds, time.monotonic() + most_s))) or None
+        found = dict(_at_fault(tag, checker, bounds, time.monotonic() + most_s))
+        error.param = json.dumps({number: why or error.message for number, why in found.items()}) if found else None
         raise
 
 
-def _at_fault(tag: str, checker: GrammarChecker, bounds: GrammarBounds, end: float) -> Iterator[int]:
+def _at_fault(tag: str, checker: GrammarChecker, bounds: GrammarBounds, end: float) -> Iterator[tuple[int, str]]:
+    """Yields the numbers of expressions, each with the reason, which is "" for those that were not checked by `end`."""
     try:
         parts = limits.expressions(json.loads(tag))
     except ValueError:
@@ -263,11 +265,11 @@ def _at_fault(tag: str, checker: GrammarChecker, bounds: GrammarBounds, end: flo
     for number, part in enumerate(parts if len(parts) > 1 else ()):
         try:
             if time.monotonic() > end:
-                yield number
+                yield number, ""
             else:
                 checker.check(f'{{"type":"structural_tag","format":{part}}}', bounds)
-        except (GrammarInvalid, GrammarTooComplex):
-            yield number
+        except (GrammarInvalid, GrammarTooComplex) as error:
+            yield number, error.message
 
 
 class _CheckResults:
