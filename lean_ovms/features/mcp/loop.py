@@ -50,7 +50,6 @@ async def offer_tools(
     offered = Offered.of(_tools_of(parsed), listings | {item["server_label"]: item for item in new})
     functions = [*tools.functions, *offered.functions]
     refuse_clashes(functions, offered.origins)
-    assert parsed.offering is not None
     parsed = replace(
         parsed,
         generation=parsed.offering(functions, offered.choice(tools.choice)),
@@ -199,7 +198,6 @@ class ToolLoop:
 
         `max_tokens` are the remaining tokens, or None without a limit. If `exceeded`, no more calls are allowed.
         """
-        assert self.parsed.offering is not None
         self.events.end_generation()
         tools, offered = self.parsed.tools, self._offered
         functions = tools.functions if exceeded else [*tools.functions, *offered.functions]

@@ -80,13 +80,19 @@ def read_agent_tools(
         kind = tools[0]["type"][:100]
         raise BadRequest(f"Only function tools are supported, not those of type {kind}", param="tools[0]")
     refuse_clashes(found.functions, found.origins)
-    if any(origin.search for origin in found.origins.values()):
-        _load(found, items)
+    load(found, items)
     return found
 
 
-def _load(found: AgentTools, items: Sequence[Any]) -> None:
-    """Adds the tools that searches of the client have found. Raises BadRequest."""
+def load(found: AgentTools, items: Sequence[Any]) -> bool:
+    """Adds the tools that searches of the client have found, and returns whether there are any. Raises BadRequest.
+
+    Args:
+        found: The tools of a request, of which one may be such a search.
+        items: Items of the conversation.
+    """
+    if not any(origin.search for origin in found.origins.values()):
+        return False
     more = AgentTools([], None, enforced=found.enforced, grammars=found.grammars)
     for place, item in enumerate(items):
         tools = item.get("tools") if isinstance(item, dict) and item.get("type") == SEARCH_OUTPUT else None
@@ -98,6 +104,7 @@ def _load(found: AgentTools, items: Sequence[Any]) -> None:
     found.functions.extend(new.values())
     found.loaded.update(new)
     found.origins.update((name, origin) for name, origin in more.origins.items() if name in new)
+    return bool(new)
 
 
 def refuse_clashes(functions: list[Any], origins: Mapping[str, ToolOrigin]) -> None:

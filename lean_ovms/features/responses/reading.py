@@ -6,6 +6,7 @@ A field that this server cannot honour is refused if it would change the answer;
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..chat.generation import BodyReader, GenerationBody, read_offer
 from ..chat.logprobs import LogprobsRequest
 from ..chat.request import AnswerAudio, read_spoken
 from ..chat.tools import read_tools
-from .agent_tools import AgentTools, read_agent_tools
+from .agent_tools import AgentTools, load, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .foreign_items import unshown
 from .items import read_input
@@ -39,7 +40,10 @@ async def read_request(
     store = services.get(ResponseService).store  # created here, because a large body is parsed in a thread
     parsed = await services.parse_body(request, parse)
     values = parsed.values
-    return parsed, await store.context(values["previous_response_id"], values["conversation"], parsed.items)
+    context = await store.context(values["previous_response_id"], values["conversation"], parsed.items)
+    if parsed.audio is None and load(parsed.tools, context.history):
+        parsed = replace(parsed, generation=parsed.offering(parsed.tools.functions, parsed.tools.choice))
+    return parsed, context
 
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
@@ -85,7 +89,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         generation=generation,
         tools=tools,
         tool_bytes=echo["tools"].size,
-        offering=offering if tools.mcp else None,
+        offering=offering,
         items=items,
         response=partial(
             ResponseObject,

@@ -36,8 +36,8 @@ class ResponsesRequest:
     """The parameters of the generation."""
     tools: AgentTools
     """The tools of the request."""
-    offering: Callable[[Any, Any], GenerationBody] | None
-    """Returns the generation with other functions and another tool_choice; None if the request has no MCP servers."""
+    offering: Callable[[Any, Any], GenerationBody]
+    """Returns the generation with other functions and another tool_choice."""
     tool_bytes: int
     """The size of the request's own tools as JSON."""
     items: list[Json]

@@ -173,6 +173,21 @@ async def test_a_search_of_the_client_finds_tools_that_can_be_called(make_app: M
     OpenAIResponse.model_validate(answer)
 
 
+async def test_what_a_search_found_in_an_earlier_turn_can_be_called(make_app: MakeApp) -> None:
+    said = [call("tool_search", goal="close"), "Found.", call("agents__close", id=1)]
+    app, engine = await make_app(lambda *_: say(said.pop(0)), tool_parser="hermes3", chat_template=TEMPLATE)
+    answer = await respond(app, tools=[SEARCH])
+    call_id = answer["output"][0]["call_id"]
+    loaded = {"type": "tool_search_output", "call_id": call_id, "execution": "client", "tools": [SPACE]}
+    answer = await respond(app, [loaded], tools=[SEARCH], previous_response_id=answer["id"])
+    answer = await respond(app, "Now close it.", tools=[SEARCH], previous_response_id=answer["id"])
+    [close] = answer["output"]
+    assert (close["type"], close["name"], close["namespace"]) == ("function_call", "close", "agents")
+    assert [tool["type"] for tool in answer["tools"]] == ["tool_search"]
+    prompts = [prompt for prompt, _ in engine.submitted]
+    assert all(prompt.startswith("tool_search,user:") for prompt in prompts)
+
+
 async def test_a_search_has_the_events_of_an_item_and_may_be_required(make_app: MakeApp) -> None:
     app, engine = await make_app(say(call("tool_search", query="x")), tool_parser="hermes3")
     choice = {"type": "function", "name": "tool_search"}
