@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import MISSING, Field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +82,11 @@ SETS = re.compile(r"\b(\w+)=|--([\w-]+)\b|\"(\w+)\":")
 """Matches a keyword argument, a flag or a key of a dictionary."""
 
 
-@cache
-def set_somewhere() -> set[str]:
-    """Returns the names of all options that are set in tests which can show their effect."""
+@pytest.mark.slow
+def test_some_test_sets_each_option_to_see_what_it_does() -> None:
     files = [path for path in TESTS.rglob("test_*.py") if str(path.relative_to(TESTS)) not in ABOUT_ALL]
     found = {name for path in files for match in SETS.findall(path.read_text("utf-8")) for name in match}
-    return {name.replace("-", "_") for name in found}
-
-
-@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
-@pytest.mark.slow
-def test_some_test_sets_the_option_to_see_what_it_does(row: Field[Any]) -> None:
-    assert row.name in set_somewhere(), f"no test sets --{row.name}"
+    assert {row.name for row in OPTIONS} - {name.replace("-", "_") for name in found} == set()
 
 
 def test_options_that_messages_name_in_parentheses_exist() -> None:

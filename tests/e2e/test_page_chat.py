@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Process
-from tests.e2e.test_page import CHATS, answer_with, answered, ask, browser, page, pytestmark, sent, server, texts  # noqa: F401
+from tests.e2e.test_page import (  # noqa: F401
+    CHATS,
+    answer_with,
+    answered,
+    ask,
+    browser,
+    page,
+    profile,
+    pytestmark,
+    sent,
+    server,
+    texts,
+)
 
 
 def test_the_meter_of_the_context_shows_what_is_used(page: Any) -> None:

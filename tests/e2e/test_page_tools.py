@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Process
-from tests.e2e.test_page import answer_with, ask, browser, page, pytestmark, sent, server, texts, write  # noqa: F401
+from tests.e2e.test_page import answer_with, ask, browser, page, profile, pytestmark, sent, server, texts, write  # noqa: F401
 
 TOOL = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}, "annotations": None}
 SERVERS = {
