@@ -982,8 +982,9 @@ def test_every_operation_is_described(tab: Any, listener: Process, end: str) -> 
     served = [(name.upper(), path) for path, item in document["paths"].items() for name in item if name in methods]
     assert sorted(listed) == sorted(served)
     assert len(served) > 50
-    tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-    tab.wait_for_function("[...document.querySelectorAll('details')].every((one) => one.querySelector('button'))")
+    if end == "/docs":
+        tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        tab.wait_for_function("[...document.querySelectorAll('details')].every((one) => one.querySelector('button'))")
     assert document["servers"] == [{"url": "/llm"}]
     assert "`" not in tab.inner_text("#about")
     with tab.expect_response("**/docs/") as guide:
