@@ -34,6 +34,8 @@ VALUES: dict[str, Any] = {
     "root_path": "/proxy",
     "task": "text_generation",
     "lora_modules": "a=/dir",
+    "override_kv": "general.name=str:a",
+    "rope_parameters": '{"rope_theta": 1000.0}',
     "reasoning_parser": "qwen3",
     "tool_parser": "hermes3",
     "tool_server": "a=https://tools/mcp",
