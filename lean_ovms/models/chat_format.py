@@ -202,8 +202,7 @@ class ChatFormat:
         if form is None:
             warnings = [] if sampling.thinking_token_budget == self._default_budget else [NO_REASONING]
             return replace(sampling, thinking_token_budget=None), warnings
-        tags, opened = (form.start, form.end), form.opened(tail)
-        return replace(sampling, thinking_tags=tags, thinking_open=opened), []
+        return replace(sampling, thinking_tags=(form.start, form.end), thinking_open=form.opened(tail)), []
 
     def decoders(
         self, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
