@@ -26,7 +26,7 @@ from ....repository import model_file
 from ....util.files import open_regular
 from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, MMPROJ, PULL_AGAIN, Header
-from .blocks import BLOCKS, GROUP, Floats, apart, in_eight_bits, row_error
+from .blocks import BLOCKS, GROUP, Floats, in_eight_bits, in_pairs, row_error
 from .constant_file import ConstantFile, NewConstant
 
 log = logging.getLogger("lean_ovms.gguf")
@@ -169,7 +169,6 @@ class Tensors:
         shape, kind, data = self.shape(name), self._header.kinds[name], self._bytes(name)
         if kind in BLOCKS:
             numbers, scale, offset = BLOCKS[kind].read(data.reshape(-1, BLOCK_SIZES[kind][1]))
-            numbers = apart(numbers) if BLOCKS[kind].bits == 4 else numbers
             found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
         elif kind == BF16:
             found = of_bf16(data.view(np.uint16))
@@ -325,7 +324,7 @@ def _compressed(
             if inside:
                 found, scale, offset = _with_zeros(found, scale, offset)
             offsets.append(offset)
-        numbers.append(found)
+        numbers.append(in_pairs(found) if blocks.bits == 4 else found)
         scales.append(scale.astype(floats.to_dtype(), copy=False))
     node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
     node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
