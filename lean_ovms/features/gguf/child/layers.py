@@ -1,6 +1,6 @@
 """The operations of a decoder, in the patterns of optimum-intel's exports, which OpenVINO recognizes and optimizes.
 
-OpenVINO fuses a norm and RoPE to one operation each, computes angles in 32 bits whatever the precision of the rest, and
+A norm and RoPE are one operation each. OpenVINO computes angles in 32 bits whatever the precision of the rest, and
 keeps matrices in 4 or 8 bits. Values are [tokens, 1, width], or [tokens, heads, 1, size of a head].
 """
 
