@@ -74,10 +74,10 @@ def ask(rig, texts, prompt):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_answers_are_those_without_the_head(name, tmp_path):
-    """There is room for all sequences, or so few blocks that sequences are preempted."""
+    """There is room for all sequences, or, with one head of each kind, so few blocks that sequences are preempted."""
     texts, prompt = RECORDED[name]["texts"], RECORDED[name]["prompt"]
     path, found, sizes = with_head(name, tmp_path), [], []
-    for on, blocks in ((False, 400), (True, 400), (True, 14)):
+    for on, blocks in ((False, 400), (True, 400), (True, 14))[: 2 if name == "qwen3_5_moe" else 3]:
         rig = load(path, blocks, compiled_twice=on and blocks == 400, **drafting(name, path, on))
         rig.pipeline._overlapping = blocks == 400
         found.append(ask(rig, texts, prompt))
