@@ -46,6 +46,7 @@ def assert_complete(params: SamplingParams) -> None:
     assert params.allowed_token_ids is None or params.allowed_token_ids
     assert all(type(token) is int for token in params.allowed_token_ids or ())
     assert all(type(token) is int and abs(bias) <= 100 for token, bias in params.logit_bias)
+    assert all(type(adapter) is int and abs(scale) <= 100 for adapter, scale in params.lora)
     texts = (*params.bad_words, *params.thinking_tags, params.cache_salt, params.speaker or "")
     assert all(type(text) is str for text in texts)
     assert params.sampler_chain is None or type(params.sampler_chain) is dict

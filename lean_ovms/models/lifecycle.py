@@ -37,7 +37,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import engine_of
-from ..errors import StartError, WrongOptions
+from ..errors import BadRequest, StartError, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.records import Metrics, current_record
 from ..repository import model_config, model_file
@@ -255,6 +255,12 @@ class AdapterSet:
     def most(self) -> int:
         """The most adapters that may be in memory at once; 0 if the model has none, and none can be added."""
         return 0
+
+    def applied(self, adapter: str, scales: Iterable[tuple[int, float]]) -> str:
+        """Returns the `adapter` of a Submit: its own, or those with these or the usual scales. Raises BadRequest."""
+        if scales:
+            raise BadRequest("lora: this model is an adapter; name its base model, which applies them", param="lora")
+        return adapter
 
     async def check(self) -> None:
         """Checks the files of every adapter. Raises StartError."""

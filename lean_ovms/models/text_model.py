@@ -377,7 +377,7 @@ class TextModel(TokenModel):
                 audio=prompt.audio if isinstance(prompt, ChatPrompt) else (),
                 timeout_s=timeout_s,
                 priority=priority,
-                adapter=model.adapter,
+                adapter=model.adapters.applied(model.adapter, sampling.lora),
                 **_origin(record),
             )
             reply = await (submit() if structured is None else structured.submit(submit))

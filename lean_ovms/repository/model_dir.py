@@ -66,7 +66,14 @@ def read(config: ModelOptions) -> ModelDir:
     path, generation_config = config.model_dir, config.generation_config_path
     above = read_object("override_generation_config", config.override_generation_config)
     if os.path.isfile(path) and (file := model_file.of(path)) is not None:
-        return _of_file(path, file, generation_config, above)
+        known = file.defaults()
+        defaults = _generation_config(path.parent, generation_config) if generation_config else known.sampling
+        return ModelDir(
+            path=path,
+            generation_config=defaults | above,
+            fallback_template=known.chat_template,
+            tool_template=known.tool_template,
+        )
     check(path, config.task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
@@ -81,28 +88,6 @@ def read(config: ModelOptions) -> ModelDir:
         or _template(tokenizer.get("chat_template"), "tool_use", alone=False),
         special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
         tokenizer=_tokenizer(tokenizer),
-    )
-
-
-def _of_file(path: Path, file: model_file.ModelFile, generation_config: str, above: dict[str, Any]) -> ModelDir:
-    """Returns the templates and defaults of a single-file model.
-
-    Args:
-        path: The path of the file.
-        file: The model.
-        generation_config: The file with defaults to use instead of the model's; "none" for no defaults.
-        above: Defaults that take precedence over these.
-
-    Raises:
-        StartError: The file with defaults is missing or not valid.
-    """
-    found = file.defaults()
-    defaults = _generation_config(path.parent, generation_config) if generation_config else found.sampling
-    return ModelDir(
-        path=path,
-        generation_config=defaults | above,
-        fallback_template=found.chat_template,
-        tool_template=found.tool_template,
     )
 
 
@@ -154,9 +139,8 @@ def _check(path: Path, task: str) -> None:
     if not path.is_dir():
         others = " or ".join(f"a {row.suffix} file" for row in compose().formats)
         raise StartError(f"{path} is not a model directory" + f" (nor {others})" * bool(others), reason=MISSING)
-    found = task or detect_task(path)
     _require_regular_files(path)
-    if missing := missing_in(path, found):
+    if missing := missing_in(path, task):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
         raise StartError(message, reason=MISSING)
 

@@ -89,10 +89,7 @@ _reading: ContextVar[tuple[Any, dict[Path, ModelFile] | None]] = ContextVar("rea
 
 @contextmanager
 def reading_once(config: Any = None) -> Iterator[None]:
-    """Caches the content of each file inside the `with` block, since it does not change while a model is loaded.
-
-    Files are read with the options of this model, which may change what a file says.
-    """
+    """Caches the content of each file inside the `with` block. The options of its model may change what it says."""
     token = _reading.set((config or _reading.get()[0], {}))
     try:
         yield
@@ -116,8 +113,7 @@ def of(path: Path) -> ModelFile | None:
     config, known = _reading.get()
     if known is not None and path in known:
         return known[path]
-    row = compose().format_of(path)
-    if row is None:
+    if (row := compose().format_of(path)) is None:
         return None
     found: ModelFile = named(row.package, row.file)(path, config)
     if known is not None:
@@ -146,8 +142,7 @@ def absent(path: PurePath) -> str:
 
 def models_in(folder: Path) -> list[Path]:
     """Returns the model files in a folder and its subfolders: whole files, and first parts of split files."""
-    suffixes = [row.suffix for row in compose().formats]
-    found = (file for suffix in suffixes for below in ("", "*/") for file in folder.glob(f"{below}*{suffix}"))
+    found = (file for row in compose().formats for below in ("", "*/") for file in folder.glob(f"{below}*{row.suffix}"))
     return [folder / name for name in models_among(str(file.relative_to(folder)) for file in found)]
 
 

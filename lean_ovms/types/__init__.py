@@ -382,6 +382,8 @@ class SamplingParams:
     """The salt of the prefix cache, which is shared only between requests with the same salt."""
     id_slot: int = 0
     """llama.cpp's slot that keeps the computed prompt, if the server has slots."""
+    lora: tuple[tuple[int, float], ...] = ()
+    """The adapters of a request to a model itself, by their places, with their scales; () for the model's own."""
     report_progress: bool = False
     """Whether the progress of the prompt is reported after each step."""
     speaker: str | None = None

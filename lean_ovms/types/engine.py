@@ -27,6 +27,7 @@ CAPABILITIES = {
     "thinking_token_budget": "logit_edits",
     "early_stopping": "beam_control",
     "cache_salt": "cache_salt",
+    "lora": "adapters",
     "report_progress": "progress",
     "speaker": SPEECH,
 }

@@ -25,6 +25,7 @@ CHANGES = {
     "/reset_prefix_cache",
     "/prewarm",
     "/slots/{id}",
+    "/lora-adapters",
     "/models/load",
     "/models/unload",
     "/api/pull",

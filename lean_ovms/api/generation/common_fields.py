@@ -361,7 +361,6 @@ UNSUPPORTED = FieldSet((
     Field("late_chunking", "bool", "(Jina) treat the inputs as parts of one text"),
     Field("lora_alphas", "any", "(OVMS, images) strengths of LoRA adapters"),
     Field("return_mm_kwargs", "bool", "(vLLM) return the inputs of the image encoder"),
-    Field("lora", "array", "(llama.cpp) strengths of LoRA adapters; an adapter has its own model name"),
     Field("n_cmpl", "int", "(llama.cpp) number of answers; only for chat and completions, as n", default=1),
     Field("reasoning_control", "bool", "(llama.cpp) let another request end the reasoning"),
     Field("reasoning_budget_message", "string", "(llama.cpp) text at the end of reasoning that is cut off"),

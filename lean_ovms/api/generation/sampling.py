@@ -12,7 +12,7 @@ from ...types import Json
 from ..fields import UINT32_MAX, Field, FieldSet, whole
 from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
 
-MAX_BIAS = 100
+MAX_BIAS = MAX_LORA = 100
 MAX_DIGITS = 9
 MAX_BAD_WORDS, MAX_BAD_WORD = 256, 256
 MAX_LOGPROB_IDS = 128
@@ -93,10 +93,23 @@ def _repetition(value: Json) -> tuple[int, int, int] | None:
     return shortest or 1, longest, times
 
 
+def _lora(value: list[Any]) -> tuple[tuple[int, float], ...]:
+    """Reads the ids and scales of adapters. Raises BadRequest."""
+    pairs: list[tuple[Any, Any]] = [
+        (whole(item.get("id")), item.get("scale")) if isinstance(item, dict) else (-1, 0) for item in value
+    ]
+    for number, scale in pairs:
+        if type(number) is not int or number < 0 or type(scale) not in (int, float) or not abs(scale) <= MAX_LORA:
+            raise BadRequest(f"lora needs objects with an id and a scale from -{MAX_LORA} to {MAX_LORA}", param="lora")
+    return tuple(sorted(dict(pairs).items()))
+
+
 _REPETITION = ("max_pattern_size", "min_pattern_size", "min_count")
 _PAGED = "; ignored with a warning unless the pipeline is PAGED"
 
 TOKEN_FIELDS = (
+    Field("lora", "array", f"(llama.cpp) scales of adapters for the model itself: objects with id and scale{_PAGED}",
+        needs="adapters", read=_lora, schema={"items": {"type": "object"}}),
     Field("repetition_detection", "object",
         "(vLLM) stop an output that repeats itself: an object with max_pattern_size, min_pattern_size and "
         "min_count", read=_repetition,

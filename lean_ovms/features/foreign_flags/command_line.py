@@ -215,13 +215,13 @@ def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
 
 
 @cache
-def _objects() -> frozenset[str]:
-    """Returns the options whose values are JSON objects."""
-    return frozenset(row.name for row in shown() if row.metadata["json_object"])
+def _options_with(kind: str) -> frozenset[str]:
+    """Returns the options whose values are JSON objects ("json_object"), or lists with blanks ("several")."""
+    return frozenset(row.name for row in shown() if row.metadata[kind])
 
 
 def merge(option: str, first: Any, second: str) -> str:
-    """Merges two values of one option: JSON objects are merged, and of other values the second one counts.
+    """Merges two values of one option: objects and lists are merged, and of other values the second one counts.
 
     Args:
         option: The name of the option.
@@ -232,7 +232,9 @@ def merge(option: str, first: Any, second: str) -> str:
         The text of the merged value. If one value should be a JSON object but is not, it is the first one, and the
         check of the option reports the mistake.
     """
-    if option in _objects() and first and second:
+    if option in _options_with("several"):
+        return " ".join(filter(None, (first, second)))
+    if option in _options_with("json_object") and first and second:
         try:
             return json.dumps(json.loads(first) | json.loads(second))
         except (ValueError, TypeError):

@@ -23,25 +23,24 @@ class GgufOptions(Options):
 
     gguf_filename: str = option(
         "",
-        "GGUF file of source_model: its name (for a split file, that of the first part) or its quantization, such as "
-        "Q4_K_M",
+        "GGUF file of source_model: its name (of a split file the first part's) or its quantization, such as Q4_K_M",
         group="repository",
     )
     mmproj: str = option(
         "",
-        "file of the multimodal projector with which a model in a GGUF file reads images (PAGED); if empty, one "
-        "beside the model; none for text only",
+        "multimodal projector with which a GGUF model reads images (PAGED); if empty, one beside the model; none for "
+        "text only",
         group="model",
     )
 
     override_kv: str = option(
         "",
-        "metadata of a GGUF file to replace: KEY=TYPE:VALUE,... with the types int, float, bool and str",
+        "GGUF metadata to replace: KEY=TYPE:VALUE,... of the types int, float, bool and str",
         group="model",
     )
     rope_parameters: str = option(
         "",
-        'JSON object that scales positions of a GGUF model, such as {"rope_type": "yarn", "factor": 4}',
+        'JSON object that scales positions of a GGUF model: {"rope_type": "yarn", "factor": 4}',
         group="model",
         json_object=True,
     )

@@ -28,7 +28,6 @@ FEATURE = Feature(
         Route("POST", "/infill", "api.completion:handle_infill"),
         Route("POST", "/embedding", "api.embedding:handle"),
         Route("POST", "/embeddings", "api.embedding:handle"),
-        Route("GET", "/lora-adapters", "api.props:handle_lora_adapters"),
         Route("POST", "/models/load", "api.models:handle_load", changes=True, lasting="model"),
         Route("POST", "/models/unload", "api.models:handle_unload", changes=True, lasting="model"),
         Route("GET", "/props", "api.props:handle"),

@@ -22,7 +22,7 @@ MAX_EXTRA = 256
 """Most pieces of input_extra."""
 SAME = (
     *("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop"),
-    *("grammar", "json_schema", "id_slot"),
+    *("grammar", "json_schema", "id_slot", "lora"),
 )
 MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
@@ -122,6 +122,7 @@ OPTIONS = (
     *sampler_chain.FIELDS,
     _like("ignore_eos"),
     _like("id_slot"),
+    _like("lora"),
     _like("grammar"),
     replace(_like("json_schema"), kind="object", schema=None),
     Field("t_max_predict_ms", "int",

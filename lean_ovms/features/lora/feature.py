@@ -20,19 +20,16 @@ class LoraOptions(Options):
 
     lora_modules: str = _model(
         "",
-        "LoRA adapters, each served under its own name: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA",
+        "LoRA adapters, each served under its name: NAME=PATH or NAME=PATH,ALPHA",
         several=True,
         of_one=True,
     )
-    max_loras: int = _model(
-        4, "maximum number of LoRA adapters loaded at once; one more replaces the least recently used", low=1
-    )
+    apply_loras: bool = _model(True, "apply adapters of llama.cpp's --lora from the start")
+    max_loras: int = _model(4, "most LoRA adapters loaded at once; one more replaces the least recently used", low=1)
     lora_idle_timeout_s: float = _model(
-        300.0, "stop the engine of an adapter after this many seconds without a request; 0 for never", low=0
+        300.0, "stop an adapter's engine after this many idle seconds; 0 for never", low=0
     )
-    allow_runtime_lora: bool = _model(
-        False, "let clients load and unload adapters by paths on the server's file system"
-    )
+    allow_runtime_lora: bool = _model(False, "let clients load and unload adapters by paths on the server")
 
     def check(self, config: Any) -> None:
         """Checks the syntax of the list of adapters. Raises StartError."""
@@ -59,6 +56,8 @@ FEATURE = Feature(
     flags="flags.txt",
     routes=(
         Route("POST", "/load_lora_adapter", "api:handle_load", BASES, changes=True, lasting="lora_name"),
+        Route("GET", "/lora-adapters", "scales:handle"),
+        Route("POST", "/lora-adapters", "scales:handle_change", changes=True, lasting="adapters"),
         Route("POST", "/unload_lora_adapter", "api:handle_unload", BASES, changes=True, lasting="lora_name"),
     ),
     metrics=(

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ...config import Config
 from ...engine.client.engine import engine_of
-from ...errors import StartError
+from ...errors import BadRequest, StartError
 from ...models.lifecycle import AdapterSet, ModelLifecycle
 from ...repository import model_file
 from ..deployment.model_cache import ModelCache
 from . import files, modules
 from .feature import ADAPTED, FIXED, LoraOptions
+
+_LOADS = count(1)
+
+
+def _numbered(module: modules.LoraModule) -> modules.LoraModule:
+    """Returns a module with a name that no other one has: what is cached of its adapter belongs to one load."""
+    return replace(module, name=f"{module.name}#{next(_LOADS)}")
 
 
 class LoraSet(AdapterSet):
@@ -29,8 +37,12 @@ class LoraSet(AdapterSet):
         self._model_cache = ModelCache(self._options.max_loras)
         self._draining: set[asyncio.Task[None]] = set()
         self.models: dict[str, ModelLifecycle] = {}
+        self.scales: dict[str, float] = {}
+        """The scales with which requests to the model itself use each adapter, by name."""
+        self._modules: dict[str, modules.LoraModule] = {}
+        """The adapters by name, under names that no other load of a model has."""
         for module in modules.parse(self._options.lora_modules):
-            self.models[module.name] = self._build(module)
+            self._add(module)
 
     @property
     def engine_config(self) -> Config:
@@ -52,8 +64,17 @@ class LoraSet(AdapterSet):
         """Begins to serve adapters that were checked, after the model was loaded. Raises StartError."""
         for module in modules.parse(self._options.lora_modules):
             await self._check_layers(module)
+            self._modules[module.name] = _numbered(module)  # its file may have changed since the last load
+        if any(self.scales.values()) and not self.shared:
+            pipeline = self._base.info.pipeline or "this engine"
+            raise modules.invalid(f"{pipeline} serves adapters under their own names only, not by --lora")
         for model in self.models.values():
             await model.open()
+
+    @property
+    def shared(self) -> bool:
+        """Whether the adapters are computed by the engine of the model."""
+        return "adapters" in self._base.info.capabilities
 
     async def unload(self) -> None:
         """Stops the engines of the adapters. Requests load them again, after the model."""
@@ -71,7 +92,7 @@ class LoraSet(AdapterSet):
             await model.stop()
             raise
         old = self.models.get(module.name)
-        self.models[module.name] = model
+        self._add(module, model)
         if old is not None:
             old.leave_to(model)
             self._drain(old.drain(model))
@@ -80,6 +101,24 @@ class LoraSet(AdapterSet):
     def remove(self, name: str) -> None:
         """Stops serving an adapter, whose running requests may finish. Raises KeyError."""
         self._drain(self.models.pop(name).drain())
+        del self.scales[name], self._modules[name]
+
+    def _add(self, module: modules.LoraModule, model: ModelLifecycle | None = None) -> None:
+        """Serves an adapter, in place of one of the same name."""
+        self.models[module.name] = model or self._build(module)
+        self.scales.setdefault(module.name, module.scale if module.applied and self._options.apply_loras else 0.0)
+        self._modules[module.name] = _numbered(module)
+
+    def applied(self, adapter: str, scales: Iterable[tuple[int, float]]) -> str:
+        used = self.by_name(scales) if scales else self.scales
+        return modules.dumps(*(replace(self._modules[name], scale=scale) for name, scale in used.items() if scale))
+
+    def by_name(self, scales: Iterable[tuple[int, float]]) -> dict[str, float]:
+        """Returns the scales of adapters by name, given those by place; of others 0. Raises BadRequest."""
+        names, given = [*self.models], dict(scales)
+        if (most := max(given, default=-1)) >= len(names):
+            raise BadRequest(f"lora: there is no adapter {most} among the {len(names)} of the model", param="lora")
+        return {name: given.get(place, 0.0) for place, name in enumerate(names)}
 
     def _drain(self, drain: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(drain)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...errors import StartError
@@ -30,6 +30,8 @@ class LoraModule:
     """The factor of its weights; None for that of its files, or else 1."""
     scale: float = 1.0
     """A further factor, by which llama.cpp scales an adapter."""
+    applied: bool = False
+    """Whether requests that name the model itself use it, as with llama-server's --lora."""
 
     def __post_init__(self) -> None:
         if problem := wrong_name(self.name) or wrong_path(self.path):
@@ -55,9 +57,16 @@ def wrong_path(path: str) -> str:
 
 
 def parse(text: str) -> list[LoraModule]:
-    """Parses name=path[,alpha], separated by blanks, or vLLM's JSON objects. Raises StartError."""
-    text = text.strip()
-    modules = _parse_json(text) if text.startswith(("{", "[")) else [_parse_pair(part) for part in text.split()]
+    """Parses name=path[,alpha] and vLLM's JSON objects, separated by blanks. Raises StartError."""
+    modules = list[LoraModule]()
+    while text := text.strip():
+        if text.startswith(("{", "[")):
+            found, text = _parse_json(text)
+            modules += found
+        else:
+            part, *rest = text.split(maxsplit=1)
+            modules.append(_parse_pair(part))
+            text = "".join(rest)
     names = [module.name for module in modules]
     for name in names:
         if names.count(name) > 1:
@@ -65,9 +74,9 @@ def parse(text: str) -> list[LoraModule]:
     return modules
 
 
-def dumps(module: LoraModule) -> str:
-    """Writes a module as a text that `parse` reads."""
-    return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha, "scale": module.scale})
+def dumps(*modules: LoraModule) -> str:
+    """Writes modules as a text that `parse` reads."""
+    return " ".join(json.dumps(asdict(module)) for module in modules)
 
 
 def invalid(problem: str) -> StartError:
@@ -85,30 +94,29 @@ def _parse_pair(part: str) -> LoraModule:
     return LoraModule(name, rest)
 
 
-def _parse_json(text: str) -> list[LoraModule]:
-    decoder, found = json.JSONDecoder(), list[Any]()
+def _parse_json(text: str) -> tuple[list[LoraModule], str]:
+    """Returns the modules of the JSON value with which a text begins, and the rest of the text. Raises StartError."""
     try:
-        while text:
-            value, end = decoder.raw_decode(text)
-            found += value if isinstance(value, list) else [value]
-            text = text[end:].strip()
+        value, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         raise invalid("not valid JSON") from None
-    return [_from_object(value) for value in found]
+    return [_from_object(each) for each in (value if isinstance(value, list) else [value])], text[end:]
 
 
 def _from_object(value: Any) -> LoraModule:
-    """Reads a module from an object {"name": str, "path": str, "alpha": number?}. Raises StartError."""
+    """Reads a module from an object with the members of LoraModule, of which name and path are required. Raises
+    StartError."""
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
     number, scale = None if alpha is None else _number(alpha), _number(fields.get("scale", 1.0))
-    if not (isinstance(name, str) and name and isinstance(path, str) and path) or (
-        scale is None or (alpha is not None and number is None)
-    ):
+    applied = fields.get("applied", False)
+    named = isinstance(name, str) and name and isinstance(path, str) and path
+    if not named or scale is None or (alpha is not None and number is None) or not isinstance(applied, bool):
         raise invalid(
-            "each adapter must be an object with the strings name and path, and optionally the numbers alpha and scale"
+            "each adapter must be an object with the strings name and path, and optionally the numbers alpha and scale "
+            "and the boolean applied"
         )
-    return LoraModule(str(name), str(path), number, scale)
+    return LoraModule(str(name), str(path), number, scale, applied)
 
 
 def _number(value: Any) -> float | None:

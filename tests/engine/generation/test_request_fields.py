@@ -32,6 +32,7 @@ VALUES = {
     "thinking_token_budget": 4,
     "early_stopping": True,
     "cache_salt": "mine",
+    "lora": ((0, 1.0),),
     "report_progress": True,
     "speaker": "ada",
 }

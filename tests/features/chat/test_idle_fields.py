@@ -49,6 +49,7 @@ PROBES: dict[str, Any] = {
     "truncation_side": "right",
     "priority": 3,
     "cache_salt": "s",
+    "lora": [{"id": 0, "scale": 0.5}],
     "id_slot": 2,
     "logit_bias": {"5": 1},
     "allowed_token_ids": [5],

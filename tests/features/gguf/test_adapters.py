@@ -5,6 +5,7 @@ are as close to f32 as torch's.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -33,22 +34,40 @@ def written(name, directory):
     return modules.dumps(modules.LoraModule("a", str(directory), zoo_gguf.STRENGTH))
 
 
-def converted(name, directory):
-    """Writes the adapter of a model as a GGUF file, and returns its name in requests."""
+def in_two(name, directory):
+    """Writes the adapter of a model as two GGUF files with other scales, and returns their names in requests."""
+    found = []
+    for place, (start, scale) in enumerate((("attn", 2.0), ("ffn", 0.5))):
+        [module] = modules.parse(converted(name, directory, start, zoo_gguf.RANK * zoo_gguf.STRENGTH / scale))
+        found.append(replace(module, name=str(place), scale=scale))
+    return modules.dumps(*found)
+
+
+def converted(name, directory, start="", alpha=zoo_gguf.RANK * zoo_gguf.STRENGTH):
+    """Writes the adapter of a model as a GGUF file, and returns its name in requests.
+
+    Args:
+        name: The name of the model.
+        directory: The directory of the file.
+        start: The beginning of the names of the layers that it changes; "" for all.
+        alpha: The value of adapter.lora.alpha.
+    """
     metadata, tensors = RECORDED[name]["metadata"], {}
     heads = {"q": "head_count", "k": "head_count_kv"}
     for layer, (down, up) in zoo_gguf.adapter(RECORDED[name]["tensors"]).items():
         number, place = layer.removeprefix("model.layers.").split(".", 1)
         part = zoo_gguf.PROJECTIONS[place]
+        if not part.startswith(start):
+            continue
         if name in zoo_gguf.PERMUTED and part in ("attn_q", "attn_k"):
             up = make_lora.in_pairs(up, metadata[f"{name}.attention.{heads[part[-1]]}"])
         tensors[f"blk.{number}.{part}.weight"] = down, up
-    path = make_lora.write_gguf(directory / "a.gguf", name, tensors, zoo_gguf.RANK * zoo_gguf.STRENGTH)
+    path = make_lora.write_gguf(directory / f"a{start}.gguf", name, tensors, alpha)
     return modules.dumps(modules.LoraModule("a", str(path)))
 
 
 @pytest.mark.parametrize("name", zoo_gguf.ADAPTED)
-@pytest.mark.parametrize("write", [written, converted])
+@pytest.mark.parametrize("write", [written, converted, in_two])
 def test_answers_with_an_adapter_are_those_of_torch(name, write, tmp_path):
     known, adapter = RECORDED[name], write(name, tmp_path)
     path = zoo_gguf.write(tmp_path / "x.gguf", name)

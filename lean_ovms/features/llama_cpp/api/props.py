@@ -1,4 +1,4 @@
-"""GET /props and GET /lora-adapters of llama.cpp's server: the properties of a model, and its adapters.
+"""GET /props of llama.cpp's server: the properties of a model.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. model_path is the model's name, since no path
 leaves this server. If there are several models and none is named, the response is that of llama.cpp's router.
@@ -14,7 +14,7 @@ from ....api.fields import UINT32_MAX, FieldSet, RouteDoc
 from ....api.generation.common_fields import MODEL
 from ....api.generation.sampling import SAMPLING
 from ....api.queries import read_query
-from ....api.response import json, model_name
+from ....api.response import json
 from ....api.services import Services
 from ....models.model import Model
 from ....models.text_model import TextModel
@@ -85,14 +85,3 @@ def _defaults(model: Model) -> Json | None:
     sampling = build_sampling(SAMPLING.defaults, Defaults(defaults), model.config)
     sampling, _ = sampler_chain.adjust({}, sampling, model.capabilities, defaults)
     return settings(replace(sampling, seeds=(UINT32_MAX,)))
-
-
-@RouteDoc("The adapters of a model, in llama.cpp's form", query=QUERY, errors=(404,), answer="array")
-async def handle_lora_adapters(request: Request, services: Services) -> Response:
-    """Returns the list of a model's adapters.
-
-    A request selects one as its `model`. None is applied to the model itself, so the scale of each is 0. A path is the
-    adapter's name.
-    """
-    model = services.registry.get(model_name({"model": model_of(request, services)}))
-    return json([{"id": number, "path": name, "scale": 0.0} for number, name in enumerate(model.adapters.models)])

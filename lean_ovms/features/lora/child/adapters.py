@@ -5,7 +5,7 @@ Weights are inputs of the network (`adapter_layers`), so an adapter is loaded be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,25 @@ class Adapter:
     """The factor of what the adapter adds to the output of a layer."""
     layers: Mapping[str, tuple[Weights, Weights]]
     """The matrices A [rank, width] and B [height, rank] of each layer, by the name of the layer."""
+
+
+def combined(key: str, adapters: Sequence[Adapter]) -> Adapter:
+    """Returns an adapter that adds what several ones add.
+
+    Args:
+        key: The key of the result.
+        adapters: The adapters.
+    """
+    strongest = max((abs(adapter.scale) for adapter in adapters), default=0.0) or 1.0
+    found: dict[str, list[tuple[Weights, Weights]]] = {}
+    for adapter in adapters:
+        for layer, (down, up) in adapter.layers.items():
+            found.setdefault(layer, []).append((down, up * np.float32(adapter.scale / strongest)))
+    layers = {
+        layer: (np.concatenate([down for down, _ in pairs]), np.concatenate([up for _, up in pairs], axis=1))
+        for layer, pairs in found.items()
+    }
+    return Adapter(key, strongest, layers)
 
 
 def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:

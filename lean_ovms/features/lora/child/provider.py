@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from ....config import EngineConfig
@@ -10,9 +11,10 @@ from ....engine.paged.network import Network, NotPageable
 from ....errors import EngineFailure, StartError
 from ....repository import model_config
 from ....types import Json
+from .. import modules
 from ..feature import ADAPTED, FIXED, LoraOptions
 from . import adapter_layers, reading
-from .adapters import Adapter, AdapterTable, fits
+from .adapters import Adapter, AdapterTable, combined, fits
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +61,25 @@ class LoraAdapters(AdapterTable):
         self._fixed = layers.fixed
         self.report = {ADAPTED: self._layers, FIXED: sorted(layers.fixed)}
         self._read: dict[str, Adapter] = {}
+        """The adapters of single modules that were read last."""
+        self._made: dict[str, Adapter] = {}
+        """The adapters of requests that were used last."""
         self._base = base
 
     def get(self, text: str) -> Adapter | None:
-        """Returns the adapter for the text of a module, read from its file if it is not kept; None for ""."""
+        """Returns the adapter for the text of one module or several, read from files if it is not kept; None for ""."""
         if not text:
             return None
+        adapter = self._made.pop(text, None)
+        if adapter is None:
+            parts = [replace(self._part(one), scale=one.scale * self._part(one).scale) for one in modules.parse(text)]
+            adapter = replace(parts[0], key=text) if len(parts) == 1 else combined(text, parts)
+        _keep(self._made, text, adapter, self._most)
+        return adapter
+
+    def _part(self, module: modules.LoraModule) -> Adapter:
+        """Returns the adapter of a module without its further factor. Raises EngineFailure."""
+        text = modules.dumps(replace(module, scale=1.0))
         adapter = self._read.pop(text, None)
         if adapter is None:
             try:
@@ -75,11 +90,16 @@ class LoraAdapters(AdapterTable):
             if wrong := fits(adapter, self._layers, self._fixed):
                 log.error("an adapter could not be loaded: %s", wrong)
                 raise EngineFailure(f"The adapter could not be loaded: {wrong}.")
-        self._read[text] = adapter
-        while len(self._read) > self._most:
-            del self._read[next(iter(self._read))]
+        _keep(self._read, text, adapter, self._most)
         return adapter
 
     def name(self, text: str) -> str:
-        """Returns the name of the adapter for the text of a module."""
+        """Returns the names of the adapters in the text of modules."""
         return reading.name(text)
+
+
+def _keep(adapters: dict[str, Adapter], text: str, adapter: Adapter, most: int) -> None:
+    """Keeps an adapter as the one used last, and at most this number of adapters."""
+    adapters[text] = adapter
+    while len(adapters) > most:
+        del adapters[next(iter(adapters))]

@@ -33,9 +33,8 @@ def genai_adapters(config: EngineConfig) -> Any:
 
 
 def name(text: str) -> str:
-    """Returns the name of the adapter in a text that modules.dumps wrote."""
-    [module] = modules.parse(text)
-    return module.name
+    """Returns the names of the adapters in a text that modules.dumps wrote."""
+    return " + ".join(module.name for module in modules.parse(text))
 
 
 def read(text: str, base: Json) -> tuple[float, dict[str, tuple[Floats, Floats]]]:

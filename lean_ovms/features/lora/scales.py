@@ -1,0 +1,54 @@
+"""GET and POST /lora-adapters: the scales with which requests to a model itself use its adapters.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. No path leaves this server, so that of an
+adapter is its name.
+"""
+
+from __future__ import annotations
+
+from ...api.fields import FieldSet, RouteDoc, Values, read
+from ...api.generation.common_fields import MODEL
+from ...api.generation.sampling import SAMPLING
+from ...api.queries import read_query
+from ...api.response import json, model_name
+from ...api.services import Services
+from ...errors import BadRequest, NotSupported
+from ...models.model import Model
+from ...models.text_model import TextModel
+from ...types import Json, Request, Response
+from .model import LoraSet
+
+QUERY = FieldSet((MODEL,))
+SCALES = SAMPLING.named("lora")
+
+
+def _model(request: Request, services: Services) -> Model:
+    """Returns the model in the query, or the default model. Raises NotFound."""
+    name = read_query(QUERY, request.query)["model"] or services.registry.default_of(TextModel)
+    return services.registry.get(model_name({"model": name}))
+
+
+@RouteDoc("LoRA adapters with their scales", query=QUERY, errors=(404,), answer="array")
+async def handle(request: Request, services: Services) -> Response:
+    adapters = _model(request, services).adapters
+    scales = adapters.scales if isinstance(adapters, LoraSet) else {}
+    return json([{"id": place, "path": name, "scale": scales[name]} for place, name in enumerate(adapters.models)])
+
+
+@RouteDoc("Set the scales of LoRA adapters", query=QUERY, errors=(404, 501))
+async def handle_change(request: Request, services: Services) -> Response:
+    """Takes an array of objects with the id and the scale of an adapter."""
+    model = _model(request, services)
+    request.body = b'{"lora": %b}' % request.body
+
+    def parse(body: Json, _: Services) -> Values:
+        return read(FieldSet((SCALES,)), body)
+
+    if (scales := (await services.parse_body(request, parse))["lora"]) is None:
+        raise BadRequest("the body must be an array of objects with id and scale")
+    with await model.hold() as held:
+        adapters = held.adapters
+        if not isinstance(adapters, LoraSet) or not adapters.shared:
+            raise NotSupported("adapters of this model are only served under their own names (PAGED applies them)")
+        adapters.scales = adapters.by_name(scales)
+    return json({"success": True})
