@@ -259,7 +259,9 @@ class AdapterSet:
     def applied(self, adapter: str, scales: Iterable[tuple[int, float]]) -> str:
         """Returns the `adapter` of a Submit: its own, or those with these or the usual scales. Raises BadRequest."""
         if scales:
-            raise BadRequest("lora: this model is an adapter; name its base model, which applies them", param="lora")
+            raise BadRequest(
+                "lora: only the base model of adapters applies several; name it as the model", param="lora"
+            )
         return adapter
 
     async def check(self) -> None:

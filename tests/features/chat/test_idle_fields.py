@@ -12,6 +12,7 @@ from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.router import imported
 from lean_ovms.composition import compose
 from lean_ovms.features.chat.generation import DRAFTING, idle_fields
+from lean_ovms.models.lifecycle import AdapterSet
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, post
@@ -71,6 +72,7 @@ async def test_each_field_changes_something_or_is_named(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, capable: bool
 ) -> None:
     monkeypatch.setattr(os, "urandom", bytes)
+    monkeypatch.setattr(AdapterSet, "applied", lambda *_: "")  # the model has no adapters
     started: list[str] = []
     start = TextModel.start
 

@@ -97,7 +97,7 @@ async def test_a_request_has_scales_of_its_own(make_app: MakeApp, monkeypatch: p
     assert used(adapters, (0, 0.0)) == []
     with pytest.raises(BadRequest, match="there is no adapter 7 among the 2"):
         adapters.applied("", [(7, 1.0)])
-    with pytest.raises(BadRequest, match="this model is an adapter; name its base model"):
+    with pytest.raises(BadRequest, match="only the base model of adapters applies several"):
         adapters.models["a"].adapters.applied("a#1", ((0, 1.0),))
     assert adapters.models["a"].adapters.applied("a#1", ()) == "a#1"
     text = adapters.applied("", ())
