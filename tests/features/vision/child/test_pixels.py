@@ -2,6 +2,7 @@
 
 import json
 import random
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from lean_ovms.types import Image
 from tests.makers.zoo_vision import PIXELS, PLAIN, TILED
 from tests.makers.zoo_vision_torch import TIMED, VIDEOS, image_processor
 
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+"""It is imported in the tests, and not by each process that collects them."""
 OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
 """Arguments that a family's processor of texts and images passes to its image processor."""
 SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
