@@ -259,9 +259,7 @@ class AdapterSet:
     def applied(self, adapter: str, scales: Iterable[tuple[int, float]]) -> str:
         """Returns the `adapter` of a Submit: its own, or those with these or the usual scales. Raises BadRequest."""
         if scales:
-            raise BadRequest(
-                "lora: only the base model of adapters applies several; name it as the model", param="lora"
-            )
+            raise BadRequest("lora: only the base model of adapters applies several; name it as model", param="lora")
         return adapter
 
     async def check(self) -> None:

@@ -35,7 +35,7 @@ class GgufOptions(Options):
 
     override_kv: str = option(
         "",
-        "GGUF metadata to replace: KEY=TYPE:VALUE,... of the types int, float, bool and str",
+        "GGUF metadata to replace: KEY=TYPE:VALUE,... (int, float, bool, str)",
         group="model",
     )
     rope_parameters: str = option(

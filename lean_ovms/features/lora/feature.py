@@ -29,7 +29,7 @@ class LoraOptions(Options):
     lora_idle_timeout_s: float = _model(
         300.0, "stop an adapter's engine after this many idle seconds; 0 for never", low=0
     )
-    allow_runtime_lora: bool = _model(False, "let clients load and unload adapters by paths on the server")
+    allow_runtime_lora: bool = _model(False, "let clients load adapters by paths on the server")
 
     def check(self, config: Any) -> None:
         """Checks the syntax of the list of adapters. Raises StartError."""
