@@ -1,4 +1,4 @@
-"""Writes a LoRA adapter for the demo model.
+"""Writes a LoRA adapter for the demo model, or another one of its architecture.
 
 It is random, and strong enough to change answers. Files are those of peft: adapter_model.safetensors and
 adapter_config.json.
@@ -16,13 +16,20 @@ DEMO = Path(__file__).parents[2] / "lean_ovms" / "demo_model"
 RANK, LORA_ALPHA = 4, 8
 
 
-def make(folder: Path, seed: int = 1, strength: float = 0.5, layers: int = 0) -> Path:
+def make(folder: Path, seed: int = 1, strength: float = 0.5, layers: int = 0, model: Path = DEMO) -> Path:
     """Writes the adapter.
 
-    `strength` is the size of its change before it is scaled by lora_alpha / rank; `layers` the number of layers, 0 for
-    all.
+    Args:
+        folder: Where it is written.
+        seed: Of its numbers.
+        strength: The size of its change before it is scaled by lora_alpha / rank.
+        layers: The number of layers, 0 for all.
+        model: The model's directory.
+
+    Returns:
+        The folder.
     """
-    config = json.loads((DEMO / "config.json").read_text())
+    config = json.loads((model / "config.json").read_text())
     hidden, heads = config["hidden_size"], config["head_dim"]
     shapes = {
         "self_attn.q_proj": (hidden, heads * config["num_attention_heads"]),

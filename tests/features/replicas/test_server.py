@@ -15,7 +15,7 @@ from lean_ovms.config import DEMO_MODEL
 from lean_ovms.features.replicas.pool import EnginePool
 from lean_ovms.features.scripted_engine.child.script import Script
 from lean_ovms.types import Request, Response
-from tests.e2e.conftest import EXACT, LocalServer, local_server, until
+from tests.e2e.conftest import ANY_MODEL, EXACT, LocalServer, local_server, until
 from tests.features.named_keys.files import written
 from tests.makers.make_lora import make as make_lora
 from tests.streams import pieces
@@ -159,8 +159,7 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
     prewarmed, disk = "It is said that " * 20, tmp_path / "disk"
     (tmp_path / "prewarm.json").write_text(json.dumps({"prompt": prewarmed}))
     options: dict[str, Any] = {"prefix_cache_path": str(disk), "prewarm": str(tmp_path / "prewarm.json")}
-    options |= {"model_path": str(DEMO_MODEL), "model_name": "demo", "plugin_config": EXACT}
-    options["slot_save_path"] = str(tmp_path / "slots")
+    options |= {**ANY_MODEL, "plugin_config": EXACT, "slot_save_path": str(tmp_path / "slots")}
     async with local_server(engine_replicas=2, allow_runtime_lora=True, **options) as local:
         engine = engine_of(local)
 
@@ -178,7 +177,8 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
         own, cached = await answers()
         assert (len(own), min(cached) > 0) == (1, True)
 
-        adapter = {"lora_name": "x", "lora_path": str(make_lora(tmp_path / "lora"))}
+        path = make_lora(tmp_path / "lora", model=Path(ANY_MODEL["model_path"]))
+        adapter = {"lora_name": "x", "lora_path": str(path)}
         assert (await ask(local, "/v1/load_lora_adapter", adapter)).status == 200
         adapted, _ = await answers("x")
         assert len(adapted) == 1
