@@ -362,10 +362,9 @@ class Unavailable(RequestError):
 
 
 def sleeping() -> Unavailable:
-    """Returns the error for requests while the server sleeps."""
-    return Unavailable(
-        "The server is asleep; POST /wake_up wakes it.", code="sleeping", retry_after_s=MOST_RETRY_AFTER_S
-    )
+    """Returns the error for requests while the server sleeps or is paused."""
+    message = "The server is asleep or paused; POST /wake_up ends both."
+    return Unavailable(message, code="sleeping", retry_after_s=MOST_RETRY_AFTER_S)
 
 
 def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:

@@ -304,7 +304,9 @@ async def test_a_pause_keeps_the_models_in_memory(home: Home) -> None:
     assert (await home.ask("GET", "/is_paused"))[1] == {"is_paused": False}
     assert (await home.ask("POST", "/pause?mode=wait&clear_cache=false"))[:2] == (200, {"status": "paused"})
     assert (await home.ask("GET", "/is_paused"))[1] == {"is_paused": True}
-    assert (home.running, (await home.chat("a"))[0]) == (["a"], 503)
+    status, refused, _ = await home.chat("a")
+    assert (home.running, status) == (["a"], 503)
+    assert refused["error"]["message"] == "The server is asleep or paused; POST /wake_up ends both."
     assert (await home.ask("POST", "/resume"))[:2] == (200, {"status": "resumed"})
     assert (await home.chat("a"))[0] == 200
     assert (await home.ask("POST", "/pause?mode=keep"))[0] == 400

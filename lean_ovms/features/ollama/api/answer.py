@@ -123,7 +123,8 @@ class Answer:
     def whole(self, choice: CompletedChoice) -> Json:
         """Returns the object of a unary response."""
         calls, rest = split_calls(choice.calls)
-        found = self.part(choice.text + rest, choice.reasoning, calls)
+        text = choice.text.lstrip() if choice.reasoning else choice.text
+        found = self.part(text + rest, choice.reasoning, calls)
         if choice.logprobs:
             found["logprobs"] = serialized(logprob_entry(token, by_id=False) for token in choice.logprobs)
         return found | self.end(choice.finish, choice.tokens)
@@ -153,7 +154,10 @@ def _listed(name: str, values: Iterable[Json]) -> Json:
 
 
 class OllamaRenderer:
-    """Renders deltas as lines (sse.Renderer). A call is one object, sent when its arguments are complete."""
+    """Renders deltas as lines (sse.Renderer). A call is one object, sent when its arguments are complete.
+
+    As in Ollama, blanks between reasoning and the text after it are left out.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -161,6 +165,7 @@ class OllamaRenderer:
         self._tokens: list[int] = []
         self._call: tuple[ToolCallStart, list[str]] | None = None
         self._calls = 0
+        self._skips_blanks = False
         self._finish = "stop"
 
     def deltas(self, deltas: list[Delta]) -> bytes:
@@ -187,8 +192,13 @@ class OllamaRenderer:
         yield from self._complete()
         if isinstance(event, ToolCallStart):
             self._call = (event, [])
-        elif event.text:
-            yield self._part("", event.text) if isinstance(event, Reasoning) else self._part(event.text)
+        elif isinstance(event, Reasoning):
+            if event.text:
+                self._skips_blanks = True
+                yield self._part("", event.text)
+        elif text := event.text.lstrip() if self._skips_blanks else event.text:
+            self._skips_blanks = False
+            yield self._part(text)
 
     def _complete(self) -> Iterator[Json]:
         """Yields the call that has ended, if there is one."""

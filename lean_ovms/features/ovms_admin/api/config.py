@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....api.fields import RouteDoc
 from ....api.response import json
 from ....api.services import Services
-from ....errors import RequestError, StartError
+from ....errors import RequestError, StartError, sleeping
 from ....models.model import Model
 from ....observability.records import may_use
 from ....types import Json, Request, Response
@@ -61,7 +61,7 @@ def _state(model: Model) -> Json:
     if model.state == "failed":
         return _status(state, "UNKNOWN", "The engine stopped and could not be restarted; the server keeps trying.")
     if model.state == "sleeping":
-        return _status("UNLOADING", "UNAVAILABLE", "The server is asleep; POST /wake_up wakes it.")
+        return _status("UNLOADING", "UNAVAILABLE", sleeping().message)
     return _status(state, "OK", NOT_IN_MEMORY.get(model.state, "OK"))
 
 

@@ -65,7 +65,7 @@ async def _wake_up(services: Services) -> None:
         raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
 
 
-@RouteDoc("Whether the server is asleep")
+@RouteDoc("Whether the server is asleep or paused")
 async def handle_is_sleeping(request: Request, services: Services) -> Response:
     return json({"is_sleeping": _is_asleep(services)})
 
