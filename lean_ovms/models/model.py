@@ -319,7 +319,7 @@ class ModelRegistry:
         """
         model = self.models.get(name) or self.names.get(name)
         if model is None or not (helper or may_use(name)):
-            known = ", ".join(self.names)
+            known = ", ".join(self.names) or "none"
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served models: {known}", param="model")
         if not helper and (record := current_record.get()):
             record.model = model.name

@@ -77,7 +77,7 @@ async def test_a_model_is_pulled_served_and_deleted(app: App, tmp_path: Path) ->
     assert (response.status, response.body) == (200, b"")
     assert (await whole(await get(app, "/api/tags")))["models"] == []
     assert list(tmp_path.iterdir()) == []
-    assert await error(await delete(app, {"model": NAME})) == (404, f"model '{NAME}' not found; served models: ")
+    assert await error(await delete(app, {"model": NAME})) == (404, f"model '{NAME}' not found; served models: none")
 
 
 async def test_without_a_stream(app: App, server: HubServer) -> None:

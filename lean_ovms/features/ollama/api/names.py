@@ -43,6 +43,6 @@ def find(values: Values, registry: ModelRegistry, default: type[Model] | None = 
     full = tagged(without_hub(wanted)).lower()
     found = next((name for name in names if tagged(name).lower() == full), "")
     if not found:
-        known = ", ".join(names)
+        known = ", ".join(names) or "none"
         raise ModelNotFound(f"model '{safe(wanted)}' not found; served models: {known}", param="model")
     return found
