@@ -302,7 +302,7 @@ class BodyReader:
             notices=common_fields.warnings(self._fields, self._body.body, unread)
             + [*self._body.notices, *ignored]
             + idle_fields(values, sampling, model.info.speculative if model.known else None, dropped)
-            + (unknown + shared + notices)
+            + (self._unseen_documents() + unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),
         )
 
@@ -311,6 +311,13 @@ class BodyReader:
         capabilities, parts = self.model.capabilities, self._services.config.composition.parts
         unread = [name for name, need in self._fields.needs.items() if need not in capabilities]
         return unread + [name for name, seam in self._fields.seams.items() if seam not in parts]
+
+    def _unseen_documents(self) -> list[str]:
+        """Returns a warning if the request has documents of which the model's chat template shows nothing."""
+        if not self.values.get("documents") or self.values.get("chat_template"):
+            return []
+        templates = self.model.template_source + self.model.directory.tool_template
+        return [] if "documents" in templates else ["documents has no effect: the model's chat template shows none"]
 
     def _unused_salt(self) -> tuple[list[str], list[str]]:
         """Returns the name of cache_salt if it is set but has no effect, and a warning if requests share a cache."""

@@ -170,12 +170,23 @@ async def test_documents_reach_the_template(make_app: MakeApp) -> None:
         ({"documents": [{"title": "A"}], "chat_template_kwargs": {"documents": [{"title": "C"}]}}, "[C]hi"),
         ({}, "hi"),
     ]:
-        await whole(await post(app, PATH, ask(**fields)))
-        assert engine.submitted[-1][0] == text
+        response = await post(app, PATH, ask(**fields))
+        await whole(response)
+        assert (engine.submitted[-1][0], dict(response.headers).get("Warning")) == (text, None)
         body = await whole(await post(app, "/tokenize", ask(**fields)))
         assert body["count"] == len(text)
     response = await post(app, PATH, ask(documents=["a"]))
     assert (response.status, (await whole(response))["error"]["param"]) == (400, "documents")
+
+
+@pytest.mark.parametrize("path", [PATH, "/v2/chat"])
+async def test_documents_that_the_template_does_not_show_are_said(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(lambda *_: say("x"), chat_template="{{ messages[0].content }}")
+    response = await post(app, path, ask(documents=[{"data": "a"}]))
+    assert response.status == 200
+    assert dict(response.headers)["Warning"].endswith(
+        '"documents has no effect: the model\'s chat template shows none"'
+    )
 
 
 @pytest.mark.parametrize("prompts", [0, 2])
