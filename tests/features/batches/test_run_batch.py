@@ -39,7 +39,10 @@ async def test_each_answer_is_in_the_file_before_the_next_request_is_answered(
 
 
 @pytest.mark.parametrize(("source", "target"), [("none", "out"), ("in", "none/out")])
-def test_a_file_that_cannot_be_opened_is_a_mistake_in_the_command(source: str, target: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_a_mistake_in_the_command(
+    source: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_batch.log, "setup", lambda *_: None)  # it would set up the log of all later tests
     (tmp_path / "in").write_bytes(jsonl(line("a")))
     with pytest.raises(StartError, match=r"none.*: No such file or directory"):
         run_batch.main(["-i", str(tmp_path / source), "-o", str(tmp_path / target), "--fake_engine"], {})
