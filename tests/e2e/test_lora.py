@@ -13,19 +13,19 @@ from typing import Any
 import openai
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, local_server, until
+from tests.e2e.conftest import ANY_MODEL, EXACT, local_server, until
 from tests.makers.make_lora import LORA_ALPHA, RANK, make
 
 pytestmark = pytest.mark.model
 
-PROMPTS = ["The capital of France is", "One two three four"]
+PROMPT = "The capital of France is"
 
 
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: Any) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("lora")
-    return {name: make(root / name, seed) for seed, name in enumerate(("a", "b"), 1)}
+    model = Path(ANY_MODEL["model_path"])
+    return {name: make(root / name, seed, model=model) for seed, name in enumerate(("a", "b"), 1)}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def direct(adapters: dict[str, Path]) -> Any:
     """Returns the text of a direct call with an adapter and its alpha."""
 
     @functools.cache
-    def generate(name: str, alpha: float, prompt: str) -> str:
+    def generate(name: str, alpha: float) -> str:
         import openvino_genai as genai
 
         scheduler = genai.SchedulerConfig()
@@ -43,10 +43,10 @@ def direct(adapters: dict[str, Path]) -> Any:
             adapter = genai.Adapter(str(adapters[name] / "adapter_model.safetensors"))
             mode = genai.AdapterConfig.Mode.MODE_STATIC
             properties["adapters"] = genai.AdapterConfig(adapter, alpha, mode)
-        pipe = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", properties)
+        pipe = genai.ContinuousBatchingPipeline(ANY_MODEL["model_path"], scheduler, "CPU", properties)
         config = genai.GenerationConfig()
         config.max_new_tokens, config.stop_token_ids = 24, pipe.get_config().stop_token_ids
-        ids = pipe.get_tokenizer().encode(prompt).input_ids
+        ids = pipe.get_tokenizer().encode(PROMPT).input_ids
         handle = pipe.add_request(1, ids, config)
         while pipe.has_non_finished_requests():
             pipe.step()
@@ -55,8 +55,8 @@ def direct(adapters: dict[str, Path]) -> Any:
     return generate
 
 
-async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0]) -> str:
-    answer = await client.completions.create(model=model, prompt=prompt, max_tokens=24, temperature=0)
+async def text(client: openai.AsyncOpenAI, model: str) -> str:
+    answer = await client.completions.create(model=model, prompt=PROMPT, max_tokens=24, temperature=0)
     assert answer.model == model
     return answer.choices[0].text
 
@@ -65,13 +65,12 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_clients_load_others(
     adapters: Any, direct: Any, tmp_path: Path
 ) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']} a-more={adapters['a']},1.5", "plugin_config": EXACT}
-    async with local_server(**options, allow_runtime_lora=True) as local, local.client() as client:
+    async with local_server(**options, **ANY_MODEL, allow_runtime_lora=True) as local, local.client() as client:
 
         async def post(path: str, **body: Any) -> str:
             return (await client.post(path, cast_to=str, body=body)).strip('"')
 
         listed = {model.id: model for model in (await client.models.list()).data}
-        assert listed.pop("demo-embed").id
         assert list(listed) == ["demo", "a", "a-more"]
         assert listed["a"].parent == "demo"  # type: ignore[attr-defined]
         assert (await client.models.retrieve("a")).id == "a"
@@ -79,9 +78,9 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_clients_load_others(
         found = dict(zip(names, await asyncio.gather(*(text(client, name) for name in names)), strict=True))
         assert local.app.registry.get("a").engine is local.model.engine
         assert found == {
-            "demo": direct("", 0, PROMPTS[0]),
-            "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
-            "a-more": direct("a", 1.5, PROMPTS[0]),
+            "demo": direct("", 0),
+            "a": direct("a", LORA_ALPHA / RANK),
+            "a-more": direct("a", 1.5),
         }
         assert len(set(found.values())) == 3
         assert await text(client, "a") == found["a"]  # with the prefix cache, which has all three
@@ -108,5 +107,5 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_clients_load_others(
 
 async def test_a_stateful_pipeline_takes_an_adapter_too(adapters: Any, direct: Any) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']}", "pipeline_type": "LM", "plugin_config": EXACT}
-    async with local_server(**options) as local, local.client() as client:
-        assert await text(client, "a") == direct("a", LORA_ALPHA / RANK, PROMPTS[0])
+    async with local_server(**options, **ANY_MODEL) as local, local.client() as client:
+        assert await text(client, "a") == direct("a", LORA_ALPHA / RANK)
