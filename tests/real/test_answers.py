@@ -85,6 +85,25 @@ def test_answers_are_the_same_with_all_of_it_together(kind: str, tmp_path: Path)
         assert_torchs(weights, answers, most)
 
 
+def test_answers_are_the_same_among_requests_that_are_cancelled() -> None:
+    """Before each prompt come copies of it and of what begins as it does, each cancelled after some steps: while it
+    waits, in its prompt, and in its answer. Their blocks must not be found by the prompt itself."""
+    options = {"enable_prefix_caching": True, "ngram_speculation": True, "blocks": 12, "max_num_batched_tokens": 16}
+    with engine_of("gguf", "exact", **options) as engine:
+        rig, asked = Rig(pipeline=engine), []
+        for number in EIGHT:
+            left = [rig.submit(PROMPTS[number] + PROMPTS[0][:more], max_tokens=60) for more in (0, 7, 20)]
+            most = len(KNOWN["gguf"]["answers"][number])
+            asked.append(rig.submit(PROMPTS[number], max_tokens=most, ignore_eos=True))
+            for steps, each in enumerate(left):
+                rig.turn(steps * (1 + number))
+                rig.cancel(each)
+        rig.run()
+        assert_torchs("gguf", [rig.answer(each) for each in asked])
+        assert rig.scheduler.preemptions > 0
+        assert any(rig.answer(each).cached for each in asked)
+
+
 def test_answers_are_the_same_with_a_cache_of_eight_bits() -> None:
     with engine_of("gguf", "exact", kv_cache_precision="u8") as engine:
         assert_torchs("gguf", answered(engine, EIGHT)[1])
