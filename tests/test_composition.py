@@ -43,6 +43,7 @@ def engine_features(**options: Any) -> list[str]:
 def test_an_engine_process_knows_forms_of_files_that_its_models_have() -> None:
     assert "gguf" not in engine_features()
     assert "gguf" in engine_features(model_path="/models/m.gguf")
+    assert "gguf" in engine_features(allow_runtime_lora=True)
     assert "gguf" in engine_features(draft_model_path=str(Path("/models/draft.gguf")))
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import ANSWERS_WITHOUT_MODEL, EngineRow, TaskRow
+from ..manifest import ADAPTER_INPUTS, ANSWERS_WITHOUT_MODEL, EngineRow, TaskRow
 from .options import DEMO_MODEL, MODEL, EngineOptions, LimitOptions, ModelOptions, Options, ServerOptions
 
 __all__ = ["DEMO_MODEL", "GROUPS", "LOCAL_PAGES", "PER_MODEL", "Config", "EngineConfig", "listed"]
@@ -209,7 +209,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             one.name
             for one in features
             if task.name in [row.name for row in one.tasks]
-            or any(row.suffix in suffixes for row in one.formats)
+            or any(row.suffix in suffixes or (row.adapter and self.wants(ADAPTER_INPUTS)) for row in one.formats)
             or (one.backend and task is TEXT_GENERATION)
             or (one.engine is not None and self.any_set(one.engine.options))
             or any(row.make.startswith("child.") and self.wants(row.seam) for row in one.parts)

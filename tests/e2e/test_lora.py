@@ -13,8 +13,10 @@ from typing import Any
 import openai
 import pytest
 
+from lean_ovms.features.lora import modules
+from lean_ovms.features.lora.child.reading import read
 from tests.e2e.conftest import ANY_MODEL, EXACT, local_server, until
-from tests.makers.make_lora import LORA_ALPHA, RANK, make
+from tests.makers.make_lora import LORA_ALPHA, RANK, in_pairs, make, write_gguf
 
 pytestmark = pytest.mark.model
 
@@ -109,3 +111,31 @@ async def test_a_stateful_pipeline_takes_an_adapter_too(adapters: Any, direct: A
     options: Any = {"lora_modules": f"a={adapters['a']}", "pipeline_type": "LM", "plugin_config": EXACT}
     async with local_server(**options, **ANY_MODEL) as local, local.client() as client:
         assert await text(client, "a") == direct("a", LORA_ALPHA / RANK)
+
+
+async def test_an_adapter_in_a_gguf_file_answers_as_in_a_directory_and_may_be_applied_to_the_model(
+    adapters: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("gguf")
+    heads = json.loads((Path(ANY_MODEL["model_path"]) / "config.json").read_text())["num_attention_heads"]
+    names = {"self_attn.q_proj": "attn_q", "self_attn.v_proj": "attn_v", "mlp.down_proj": "ffn_down"}
+    tensors = {}
+    directory = modules.LoraModule("a", str(adapters["a"]))
+    for layer, (down, up) in read(modules.dumps(directory), {})[1].items():
+        number, place = layer.removeprefix("model.layers.").split(".", 1)
+        up = in_pairs(up, heads) if names[place] == "attn_q" else up
+        tensors[f"blk.{number}.{names[place]}.weight"] = down, up
+    file = write_gguf(tmp_path / "g.gguf", "llama", tensors, LORA_ALPHA)
+    both: Any = {"lora_modules": modules.dumps(directory, modules.LoraModule("g", str(file), applied=True))}
+    async with local_server(**both, **ANY_MODEL, plugin_config=EXACT) as local, local.client() as client:
+        wanted = await text(client, "a")
+        assert await text(client, "g") == wanted
+        assert await text(client, "demo") == wanted
+        await client.post(local.url + "/lora-adapters", cast_to=object, body=[])
+        plain = await text(client, "demo")
+        assert plain != wanted
+        for scales, same in (([{"id": 1, "scale": 1}], True), ([{"id": 0, "scale": -3}], False)):
+            answer = await client.completions.create(
+                model="demo", prompt=PROMPT, max_tokens=24, temperature=0, extra_body={"lora": scales}
+            )
+            assert (answer.choices[0].text == wanted) is same
