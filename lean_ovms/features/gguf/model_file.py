@@ -77,8 +77,8 @@ class GgufFile:
     def __init__(self, path: Path, config: Config | None = None) -> None:
         """Keeps the path and the options of the model, which may replace values of the file's metadata."""
         self._path = path
-        options = None if config is None else config.of(GgufOptions)
-        self._overrides = NO_OVERRIDES if options is None else options.overrides
+        known = config is not None and config.given("override_kv") is not None  # not in a server without the feature
+        self._overrides = config.of(GgufOptions).overrides if config is not None and known else NO_OVERRIDES
 
     @cached_property
     def header(self) -> Header:

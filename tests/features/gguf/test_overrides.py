@@ -65,6 +65,13 @@ def test_the_front_end_and_the_engine_read_the_replaced_values(path):
     assert "openvino-genai reads the metadata" in gguf_file(path, config).only_paged()
 
 
+def test_a_server_without_the_feature_says_that_it_lacks_it(path):
+    config = Config(model_path=str(path), without="gguf")
+    with reading_once(config):
+        assert model_dir.detect_task(path) == "text_generation"
+        assert header_of(path).metadata["llama.context_length"] == 300
+
+
 def gguf_file(path, config):
     with reading_once(config):
         return model_file.of(path)
