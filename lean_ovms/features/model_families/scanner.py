@@ -82,16 +82,16 @@ _AFTER_STRING = Tags((",", ":", "]", "}"))
 class _Bare:
     """Passes on JSON outside of its strings, and corrects Python's words and commas before a closing bracket."""
 
-    __slots__ = ("_held", "_sink", "_word", "before")
+    __slots__ = ("_held", "_last", "_sink", "before")
 
     def __init__(self, sink: Sink) -> None:
         self.before = ""
         """The last character that is not blank."""
         self._sink = sink
         self._held = ""
-        """The end of the text, which may be corrected: a comma with the blanks after it, or a short word."""
-        self._word = ""
-        """The character before it."""
+        """The end of the text, which may be corrected: a comma with a few blanks after it, or a short word."""
+        self._last = ""
+        """The last character that was passed on; "" after a mark."""
 
     def add(self, piece: str) -> None:
         """Adds a piece of the text."""
@@ -99,10 +99,11 @@ class _Bare:
         written = text.rstrip()
         self.before = written[-1:] or self.before
         if written.endswith(","):
-            end = len(written) - 1
+            end, most = len(written) - 1, MAX_NAME
         else:
-            end = len(text.rstrip(ascii_letters))
-            end = len(text) if len(text) - end > _LONGEST_WORD else end
+            end, most = len(text.rstrip(ascii_letters)), _LONGEST_WORD
+        if len(text) - end > most:
+            end = len(text)
         self._pass_on(text[:end])
         self._held = text[end:]
 
@@ -110,12 +111,12 @@ class _Bare:
         """Ends the text before this mark."""
         held, self._held = self._held, ""
         self._pass_on(held[1:] if held.startswith(",") and mark and mark in "]}" else held)
-        self._word = ""
+        self._last = ""
 
     def _pass_on(self, text: str) -> None:
         if text:
-            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._word + text)[len(self._word) :])
-            self._word = text[-1]
+            self._sink(_PYTHON_WORD.sub(lambda word: PYTHON_WORDS[word[0]], self._last + text)[len(self._last) :])
+            self._last = text[-1]
 
 
 class Scanner:

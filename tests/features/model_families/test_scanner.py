@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lean_ovms.features.model_families.scanner import Scanner, Sink, Steps, Tags
+from lean_ovms.features.model_families.scanner import MAX_NAME, Scanner, Sink, Steps, Tags
 
 TAGS = Tags(["<tool_call>", "<think>", "[TOOL_CALLS]"])
 Reading = Callable[[Scanner, Sink], Steps[object]]
@@ -111,6 +111,19 @@ def test_strings_are_made_valid(text: str, means: str) -> None:
     done, handed, _ = read_everyhow(lambda s, sink: s.json_value(sink), text)
     assert done
     assert json.loads(handed) == means
+
+
+def test_no_more_is_held_back_after_a_comma_than_a_few_blanks() -> None:
+    scanner = Scanner()
+    out: list[str] = []
+    steps = scanner.json_value(out.append)
+    for chunk in ("[1,", *" " * (MAX_NAME + 44)):
+        scanner.feed(chunk)
+        next(steps)
+    assert "".join(out) == "[1," + " " * (MAX_NAME + 44)
+    few, many = ("[1," + " " * count + "]" for count in (MAX_NAME - 1, MAX_NAME))
+    assert read_everyhow(Scanner.json_value, few)[1] == few.replace(",", "")
+    assert read_everyhow(Scanner.json_value, many)[1] == many
 
 
 def test_deep_nesting_needs_no_recursion() -> None:
