@@ -50,6 +50,11 @@ class AgentTools:
     grammars: ToolGrammars = field(default_factory=ToolGrammars)
     """Converts the grammars of custom tools."""
 
+    @property
+    def searches(self) -> bool:
+        """Whether one of the tools is a client's search for tools."""
+        return any(origin.search for origin in self.origins.values())
+
 
 def read_agent_tools(
     tools: Any,
@@ -91,7 +96,7 @@ def load(found: AgentTools, items: Sequence[Any]) -> bool:
         found: The tools of a request, of which one may be such a search.
         items: Items of the conversation.
     """
-    if not any(origin.search for origin in found.origins.values()):
+    if not found.searches:
         return False
     more = AgentTools([], None, enforced=found.enforced, grammars=found.grammars)
     for place, item in enumerate(items):

@@ -41,9 +41,20 @@ async def read_request(
     parsed = await services.parse_body(request, parse)
     values = parsed.values
     context = await store.context(values["previous_response_id"], values["conversation"], parsed.items)
-    if parsed.audio is None and load(parsed.tools, context.history):
-        parsed = replace(parsed, generation=parsed.offering(parsed.tools.functions, parsed.tools.choice))
+    if parsed.audio is None and parsed.tools.searches and context.history:
+        parsed = await services.offload.run(0, partial(_with_found, parsed, context.history))
     return parsed, context
+
+
+def _with_found(parsed: ResponsesRequest, history: list[Json]) -> ResponsesRequest:
+    """Returns a request with the tools that its client's searches have found in earlier turns. Raises RequestError.
+
+    Reading ten custom tools with grammars takes 0.3 s (2026-11).
+    """
+    tools = parsed.tools
+    if not load(tools, history) or tools.mcp:  # MCP servers' tools are added later, and all are offered then
+        return parsed
+    return replace(parsed, generation=parsed.offering(tools.functions, tools.choice))
 
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:

@@ -172,6 +172,23 @@ async def test_a_next_response_knows_the_tools_and_the_results(make_app: MakeApp
     assert engine.submitted[2][0] == "calc__add,calc__drop,|" + history
 
 
+async def test_a_server_may_be_chosen_beside_what_a_search_has_found(
+    make_app: MakeApp, sessions: type[Sessions]
+) -> None:
+    app, engine = await made(make_app, wanted("tool_search", query="f"), wanted("f"), "done")
+    tools = [CALC, {"type": "tool_search", "execution": "client"}]
+    first = await answered(app, tools=tools)
+    loaded = {"type": "tool_search_output", "call_id": first["output"][1]["call_id"], "execution": "client",
+              "tools": [FUNCTION]}  # fmt: skip
+    second = await answered(app, tools=tools, input=[loaded], previous_response_id=first["id"])
+    assert types(second) == ["function_call"]
+    result = {"type": "function_call_output", "call_id": second["output"][0]["call_id"], "output": "1"}
+    after = {"input": [result], "previous_response_id": second["id"]}
+    third = await answered(app, tools=tools, tool_choice={"type": "mcp", "server_label": "calc"}, **after)
+    assert types(third) == ["message"]
+    assert all(prompt.startswith(("tool_search,calc__add", "calc__add")) for prompt, _ in engine.submitted)
+
+
 async def test_items_that_a_client_keeps_do_the_same(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, engine = await made(make_app, wanted(a=1), wanted("calc__drop"), "x", "nine")
     first = await answered(app, store=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import orjson
 import pytest
 from openai.types.responses import Response as OpenAIResponse
 
+from lean_ovms.features.responses import reading
+from lean_ovms.features.responses.agent_tools import AgentTools
+from lean_ovms.types import Json
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.features.responses.rules import PATH, ask, refused, respond, streamed
@@ -186,6 +190,23 @@ async def test_what_a_search_found_in_an_earlier_turn_can_be_called(make_app: Ma
     assert [tool["type"] for tool in answer["tools"]] == ["tool_search"]
     prompts = [prompt for prompt, _ in engine.submitted]
     assert all(prompt.startswith("tool_search,user:") for prompt in prompts)
+
+
+async def test_what_searches_have_found_is_read_in_a_thread(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+
+    def load(tools: AgentTools, items: list[Json]) -> bool:
+        loads.append((threading.current_thread(), len(items)))
+        return False
+
+    monkeypatch.setattr(reading, "load", load)
+    app, _ = await make_app(lambda *_: say("x"), tool_parser="hermes3", chat_template=TEMPLATE)
+    answer = await respond(app, tools=[SEARCH])
+    await respond(app, tools=[FUNCTION], previous_response_id=answer["id"])
+    assert loads == []
+    await respond(app, tools=[SEARCH], previous_response_id=answer["id"])
+    [(thread, count)] = loads
+    assert (thread is threading.main_thread(), count) == (False, 2)
 
 
 async def test_a_search_has_the_events_of_an_item_and_may_be_required(make_app: MakeApp) -> None:
