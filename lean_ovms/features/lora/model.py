@@ -62,9 +62,10 @@ class LoraSet(AdapterSet):
 
     async def load(self) -> None:
         """Begins to serve adapters that were checked, after the model was loaded. Raises StartError."""
-        for module in modules.parse(self._options.lora_modules):
-            await self._check_layers(module)
-            self._modules[module.name] = _numbered(module)  # its file may have changed since the last load
+        with model_file.reading_once(self.config):
+            for module in modules.parse(self._options.lora_modules):
+                await self._check_layers(module)
+                self._modules[module.name] = _numbered(module)  # its file may have changed since the last load
         if any(self.scales.values()) and not self.shared:
             pipeline = self._base.info.pipeline or "this engine"
             raise modules.invalid(f"{pipeline} serves adapters under their own names only, not by --lora")
@@ -82,8 +83,9 @@ class LoraSet(AdapterSet):
 
     async def add(self, name: str, path: str, alpha: float | None = None) -> ModelLifecycle:
         module = modules.LoraModule(name, path, alpha)
-        await self._check(module)
-        await self._check_layers(module)
+        with model_file.reading_once(self.config):
+            await self._check(module)
+            await self._check_layers(module)
         model = self._build(module)
         try:
             await model.open()

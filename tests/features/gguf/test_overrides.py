@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,13 @@ from lean_ovms.features.gguf.child.positions import frequencies
 from lean_ovms.features.gguf.model_file import header_of
 from lean_ovms.features.gguf.overrides import Overrides
 from lean_ovms.features.gguf.preparation import GgufOnly
+from lean_ovms.features.lora import files
+from lean_ovms.features.lora.feature import ADAPTED, FIXED
+from lean_ovms.features.ollama.api.weights import weights_of
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_config, model_dir, model_file
 from lean_ovms.repository.model_file import changes, reading_once
+from tests.fakes import INFO, FakeEngine
 from tests.features.gguf.test_header import file, text
 
 YARN = {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 100}
@@ -70,6 +76,27 @@ def test_a_server_without_the_feature_says_that_it_lacks_it(path):
     with reading_once(config):
         assert model_dir.detect_task(path) == "text_generation"
         assert header_of(path).metadata["llama.context_length"] == 300
+
+
+async def test_adapters_and_lists_of_a_loaded_model_read_the_replaced_values(path, monkeypatch):
+    path.write_bytes(file({"general.file_type": (4, struct.pack("<I", 2))}))
+    given = "general.file_type=int:15,llama.context_length=int:77"
+    config = Config(model_path=str(path), model_name="m", override_kv=given, allow_runtime_lora=True)
+    model = TextModel(config, FakeEngine([]))
+    model._info = replace(INFO, of_task={ADAPTED: {"x": [1, 1]}, FIXED: []})
+    lengths = []
+
+    def check(module, model_dir, *layers):
+        lengths.append(model_config.context_length(model_config.read(model_dir)))
+        if layers:
+            raise StartError("it does not fit")
+
+    monkeypatch.setattr(files, "check", check)
+    monkeypatch.setattr(files, "check_layers", check)
+    with pytest.raises(StartError, match="it does not fit"):
+        await model.adapters.add("a", "/lora/a")
+    assert lengths == [77, 77]
+    assert (await weights_of(model)).precision == "Q4_K_M"
 
 
 def gguf_file(path, config):

@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from ....config import Config
 from ....errors import StartError
 from ....models.model import Model
 from ....repository import model_file
@@ -44,19 +45,20 @@ async def weights_of(model: Model) -> WeightsSummary:
     if model.config.without_model:
         return WeightsSummary()
     known = _SUMMARIES.get(model)
-    _SUMMARIES[model] = found = await asyncio.to_thread(_summary, model.config.model_dir, known)
+    _SUMMARIES[model] = found = await asyncio.to_thread(_summary, model.config, known)
     return found
 
 
-def _summary(path: Path, known: WeightsSummary | None) -> WeightsSummary:
+def _summary(config: Config, known: WeightsSummary | None) -> WeightsSummary:
     """Returns the summary of a model's files, or the known one if no file has changed. No weights are read."""
+    path = config.model_dir
     files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
     digest = hashlib.sha256(repr(found).encode()).hexdigest()
     if known is not None and known.digest == digest:
         return known
     family, number, precision = "", 0, ""
-    with suppress(StartError):  # the error is reported when the model is loaded
+    with suppress(StartError), model_file.reading_once(config):  # the error is reported when the model is loaded
         if (file := model_file.of(path)) is not None:
             family, number, precision = file.config().get("model_type", ""), *astuple(file.weights())
         else:
