@@ -417,7 +417,7 @@ class ModelLifecycle(Residency):
             await preparation.compute()
 
     async def _follow_restart(self) -> None:
-        """Reads the model's files again if a restarted engine found changed ones. Raises StartError."""
+        """Reads the model's files again after a restart of the engine, and serves changed ones. Raises StartError."""
         info, vocabulary, before = self.engine.info, self.engine.vocabulary, self.directory
         with model_file.reading_once(self.config):
             self.directory = (
