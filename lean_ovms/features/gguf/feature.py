@@ -45,9 +45,8 @@ class GgufOptions(Options):
         json_object=True,
     )
 
-    @property
-    def overrides(self) -> Overrides:
-        """The values that override_kv and rope_parameters replace in the model's file. Raises WrongOptions."""
+    def read_overrides(self) -> Overrides:
+        """Returns the values that override_kv and rope_parameters replace in the model's file. Raises WrongOptions."""
         from .overrides import Overrides
 
         return Overrides.read(self.override_kv, self.rope_parameters)
@@ -55,7 +54,7 @@ class GgufOptions(Options):
     def check(self, config: Any) -> None:
         """Checks the form of the values that replace those of the file. Raises WrongOptions."""
         if self.override_kv or self.rope_parameters:
-            assert self.overrides is not None
+            self.read_overrides()
 
 
 FEATURE = Feature(

@@ -78,7 +78,7 @@ class GgufFile:
         """Keeps the path and the options of the model, which may replace values of the file's metadata."""
         self._path = path
         known = config is not None and config.given("override_kv") is not None  # not in a server without the feature
-        self._overrides = config.of(GgufOptions).overrides if config is not None and known else NO_OVERRIDES
+        self._overrides = config.of(GgufOptions).read_overrides() if config is not None and known else NO_OVERRIDES
 
     @cached_property
     def header(self) -> Header:
