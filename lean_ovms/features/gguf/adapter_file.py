@@ -35,6 +35,8 @@ PLACES = {
     **{f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in PARTS},
 }
 """The usual names of layers in transformers, by their names in files."""
+ALPHA = "adapter.lora.alpha"
+"""The key of the number that is divided by the rank of a layer for the factor of what the adapter adds to it."""
 JOINED = "attn_qkv"
 """The name of a matrix with the rows of queries, keys and values."""
 _NAME = re.compile(r"blk\.(\d+)\.(\w+)\.weight\.lora_([ab])")
@@ -77,6 +79,9 @@ class GgufAdapter:
             raise ValueError("it is an activated LoRA (aLoRA), which is not supported")
         if found.architecture not in ARCHITECTURES:
             raise ValueError(f"adapters of the architecture {found.architecture or 'none'} are not supported")
+        alpha = found.metadata.get(ALPHA, 0.0)
+        if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+            raise ValueError(f"its {ALPHA} is {alpha}")
         own = self._base.get("model_type")
         if own in ARCHITECTURES and own != found.architecture:
             raise ValueError(f"it is for models of the architecture {found.architecture}, and this one is {own}")
@@ -108,9 +113,7 @@ class GgufAdapter:
 
     def factor(self, rank: int) -> float:
         """Returns the factor of what the adapter adds to a layer in which it has this rank."""
-        alpha = self._header.metadata.get("adapter.lora.alpha", 0.0)
-        if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
-            raise ValueError(f"its adapter.lora.alpha is {alpha}")
+        alpha: float = self._header.metadata.get(ALPHA, 0.0)
         return alpha / rank if alpha else 1.0
 
     @cached_property

@@ -101,6 +101,15 @@ def test_what_is_no_adapter_of_the_model_is_refused_with_its_tensor(tmp_path, te
     assert str(tmp_path / "a.gguf") in str(found.value)
 
 
+def test_a_factor_that_cannot_be_used_is_refused_at_the_start_and_one_of_too_large_results_when_read(tmp_path):
+    parts = {"blk.1.attn_v.weight": pair(16)}
+    file = write_gguf(tmp_path / "a.gguf", "llama", parts, float("nan"))
+    with pytest.raises(StartError, match=r"a\.gguf cannot be used: its adapter\.lora\.alpha is nan"):
+        files.check(LoraModule("a", str(file)), tmp_path)
+    with pytest.raises(StartError, match=f"a.gguf is not a readable adapter: {files.NOT_FINITE}"):
+        made(tmp_path, {"attn_v": pair(16)}, alpha=1e9)
+
+
 def test_an_adapter_is_no_model_and_a_cut_file_no_adapter(tmp_path):
     made(tmp_path, {"attn_v": pair(16)})
     with pytest.raises(

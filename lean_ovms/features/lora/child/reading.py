@@ -56,17 +56,22 @@ def read(text: str, base: Json) -> tuple[float, dict[str, tuple[Floats, Floats]]
     found: dict[str, dict[str, Floats]] = {name: {} for name in adapted}
     try:
         for name, tensor in file.tensors(files.layer):
-            values = _scaled(tensor) if tensor.kind == "Q8_0" else floats(tensor)
-            if not (np.abs(values) < files.MOST).all():
-                raise ValueError(files.NOT_FINITE)
+            values = _limited(_scaled(tensor) if tensor.kind == "Q8_0" else floats(tensor))
             found[files.layer(name)]["A" if ".lora_A." in name else "B"] = values
-        factors = {
-            layer: 1.0 if module.alpha is not None else file.factor(len(pair["A"])) for layer, pair in found.items()
-        }
-        layers = {layer: (pair["A"], pair["B"] * np.float32(factors[layer])) for layer, pair in found.items()}
+        for pair in found.values():
+            if module.alpha is None and (factor := file.factor(len(pair["A"]))) != 1.0:
+                pair["B"] = _limited(pair["B"] * np.float32(factor))
+        layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
     except (OSError, ValueError, KeyError) as error:
         raise StartError(f"{file.path} is not a readable adapter: {error}") from error
     return files.scale(module), layers
+
+
+def _limited(values: Floats) -> Floats:
+    """Returns a matrix whose numbers are allowed. Raises ValueError for any other."""
+    if not (np.abs(values) < files.MOST).all():
+        raise ValueError(files.NOT_FINITE)
+    return values
 
 
 def _scaled(tensor: TensorInfo) -> Floats:
