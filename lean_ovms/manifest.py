@@ -110,8 +110,8 @@ class Route:
     """Whether only one replica of the server executes it, since it changes shared files or a single server."""
     lasting: str = ""
     """For a change that replicas started later must repeat: the member of the body that names the changed object, or
-    another word for a change of the whole server. Of several changes of the same object, by any route, only the last is
-    repeated. Empty if replicas started later do not repeat it."""
+    another word for a change of the whole server, or, if the body is an array, of the query's `model`. Of several
+    changes of the same object, by any route, only the last is repeated. Empty if they do not repeat it."""
     header: str = ""
     """The header that selects this route instead of the one with the same method and path."""
     header_part: str = ""

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -225,7 +226,7 @@ def _thing(route: Route, change: Change) -> tuple[str, str]:
     named: Any = None
     with contextlib.suppress(orjson.JSONDecodeError):
         body = orjson.loads(change.body)
-        named = body.get(route.lasting) if isinstance(body, dict) else None
+        named = body.get(route.lasting) if isinstance(body, dict) else dict(parse_qsl(change.query)).get("model")
     return route.lasting, str(named)
 
 

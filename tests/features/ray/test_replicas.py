@@ -23,6 +23,7 @@ from lean_ovms.types import Request, Response
 ROUTES = {
     "/load": Route("POST", "/load", "x:y", changes=True, lasting="name"),
     "/unload": Route("POST", "/unload", "x:y", changes=True, lasting="name"),
+    "/scales": Route("POST", "/scales", "x:y", changes=True, lasting="scales"),
     "/reset": Route("POST", "/reset", "x:y", changes=True),
     "/slots/1": Route("POST", "/slots/{id}", "x:y", changes=True, by_one=True),
     "/chat": Route("POST", "/chat", "x:y"),
@@ -84,8 +85,8 @@ class Fleet:
 
         return SimpleNamespace(results_async=results)
 
-    async def ask(self, path: str, body: bytes = b"body", replica: int = 0) -> Response:
-        request = Request("POST", path, "a=1", {"authorization": "Bearer k"}, body)
+    async def ask(self, path: str, body: bytes = b"body", replica: int = 0, query: str = "a=1") -> Response:
+        request = Request("POST", path, query, {"authorization": "Bearer k"}, body)
         return await self.replicas[replica].handle(request)
 
     def another(self) -> tuple[App, Replicas]:
@@ -175,6 +176,15 @@ async def test_a_replica_that_starts_makes_the_changes_that_last(fleet: Made) ->
     assert (await two.ask("/load", load("w"))).status == 200
     await new.catch_up()
     assert asked(app)[3:] == [("/load", load("w"))], "made while the others did not know of it"
+
+
+async def test_a_change_whose_body_is_an_array_is_one_of_the_model_in_the_query(fleet: Made) -> None:
+    one = fleet(200)
+    for body, query in ((b"[1]", "model=x"), (b"[2]", "model=y"), (b"[3]", "model=x"), (b"[4]", "")):
+        await one.ask("/scales", body, query=query)
+    app, new = one.another()
+    await new.catch_up()
+    assert [request.body for request in app.asked] == [b"[2]", b"[3]", b"[4]"]
 
 
 async def test_a_later_replica_learns_from_one_that_has_learned_itself(fleet: Made) -> None:
