@@ -38,7 +38,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -70,8 +69,6 @@ PROGRESS_S = 10.0
 """The seconds between two log lines about a model that is still loading."""
 WEIGHTS_FACTOR = 1.2
 """The memory of a loaded model without its KV cache, as a multiple of the size of its weights."""
-_ADAPTER_LOADS = count(1)
-"""Counts the loads of adapters that share an engine."""
 DIRECTORY_MODES = {DIRECTORY: 0o777, PRIVATE_DIRECTORY: 0o700}
 """The permissions with which the directories named by options are created, by the kind of path."""
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
@@ -338,8 +335,8 @@ class ModelLifecycle(Residency):
         """The `adapter` of each protocol.Submit, if the base model's engine serves this adapter; otherwise empty."""
         self.preparations: list[Preparation] = []
         """The features' work for it before requests may use it."""
-        self.adapter_text: Callable[[int], str] | None = None
-        """Makes the `adapter` of a protocol.Submit from the number of a load; None if no engine can be shared."""
+        self.adapter_text: Callable[[], str] | None = None
+        """Makes the `adapter` of a protocol.Submit for one load; None if no engine can be shared."""
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self._loads = 0
@@ -379,7 +376,7 @@ class ModelLifecycle(Residency):
         """Reads the directory and starts an engine, also again after `unload`. Raises StartError."""
         if self.adapter_text is not None and self._base is not None and "adapters" in self._base.info.capabilities:
             # The next load reads its files anew.
-            self.engine, self.adapter = self._base.engine, self.adapter_text(next(_ADAPTER_LOADS))
+            self.engine, self.adapter = self._base.engine, self.adapter_text()
         elif self._loads:
             self._restarts += self.engine.restarts
             self.engine = self._make_engine()

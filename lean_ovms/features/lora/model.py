@@ -23,7 +23,8 @@ _LOADS = count(1)
 
 def _numbered(module: modules.LoraModule) -> modules.LoraModule:
     """Returns a module with a name that no other one has: what is cached of its adapter belongs to one load."""
-    return replace(module, name=f"{module.name}#{next(_LOADS)}")
+    number = f"#{next(_LOADS)}"
+    return replace(module, name=module.name[: modules.MOST_NAME - len(number)] + number)
 
 
 class LoraSet(AdapterSet):
@@ -65,7 +66,6 @@ class LoraSet(AdapterSet):
         with model_file.reading_once(self.config):
             for module in modules.parse(self._options.lora_modules):
                 await self._check_layers(module)
-                self._modules[module.name] = _numbered(module)  # its file may have changed since the last load
         if any(self.scales.values()) and not self.shared:
             pipeline = self._base.info.pipeline or "this engine"
             raise modules.invalid(f"{pipeline} serves adapters under their own names only, not by --lora")
@@ -158,7 +158,7 @@ class LoraSet(AdapterSet):
         own = self.config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = own.replace(lora_modules=modules.dumps(module), cache_memory_percent=share)
         model = type(self._base)(own, lambda: engine_of(engine), self._base)
-        model.adapter_text = lambda number: modules.dumps(replace(module, name=f"{module.name}#{number}"))
+        model.adapter_text = lambda: modules.dumps(_numbered(module))
         model.metrics, model.offload = self._base.metrics, self._base.offload
         self._model_cache.add(model, idle_timeout_s=self._options.lora_idle_timeout_s)
         return model

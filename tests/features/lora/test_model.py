@@ -166,6 +166,60 @@ async def test_an_adapter_that_does_not_fit_the_loaded_network_is_refused_before
     await base.stop()
 
 
+async def test_no_load_of_an_adapter_takes_what_is_cached_of_requests_to_the_model(engines: Engines) -> None:
+    base = await base_of("a")
+    engine: Any = base.engine
+    engine.info = replace(engine.info, capabilities=["adapters"])
+    texts = [base.adapters.applied("", ((0, 1.0),))]
+    for _ in range(3):
+        await ask(base.adapters.models["a"])
+        await base.adapters.models["a"].unload()
+    texts += engine.adapters
+    assert len(set(texts)) == 4
+    await base.stop()
+
+
+async def test_requests_to_the_model_use_the_adapter_that_is_served_also_after_another_load(engines: Engines) -> None:
+    base = await base_of("a", allow_runtime_lora=True)
+    await base.adapters.add("a", "/lora/other")
+    text = base.adapters.applied("", ((0, 1.0),))
+    assert lora_modules.parse(text)[0].path == "/lora/other"
+    await base.unload()
+    await base.load()
+    assert base.adapters.applied("", ((0, 1.0),)) == text
+    await base.stop()
+
+
+async def test_what_is_computed_before_a_model_is_ready_is_found_by_requests(engines: Engines) -> None:
+    texts: list[str] = []
+
+    class Prewarmer:
+        def check(self) -> None:
+            pass
+
+        async def compute(self) -> None:
+            texts.append(base.adapters.applied("", ((0, 1.0),)))
+
+    base = await base_of("a")
+    base.preparations.append(Prewarmer())
+    await base.unload()
+    await base.load()
+    assert texts == [base.adapters.applied("", ((0, 1.0),))]
+    await base.stop()
+
+
+async def test_an_adapter_with_the_longest_name_is_used(engines: Engines) -> None:
+    name = "a" * lora_modules.MOST_NAME
+    base = await base_of("", allow_runtime_lora=True)
+    engine: Any = base.engine
+    engine.info = replace(engine.info, capabilities=["adapters"])
+    adapter = await base.adapters.add(name, "/lora/a")
+    await ask(adapter)
+    assert lora_modules.parse(engine.adapters[-1])[0].path == "/lora/a"
+    assert lora_modules.parse(base.adapters.applied("", ((0, 1.0),)))[0].path == "/lora/a"
+    await base.stop()
+
+
 def numbers(modules: list[lora_modules.LoraModule | None]) -> list[int]:
     return [int(module.name.partition("#")[2]) for module in modules if module is not None]
 

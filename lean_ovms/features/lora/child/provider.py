@@ -72,13 +72,13 @@ class LoraAdapters(AdapterTable):
             return None
         adapter = self._made.pop(text, None)
         if adapter is None:
-            parts = [replace(self._part(one), scale=one.scale * self._part(one).scale) for one in modules.parse(text)]
+            parts = [self._part(module) for module in modules.parse(text)]
             adapter = replace(parts[0], key=text) if len(parts) == 1 else combined(text, parts)
         _keep(self._made, text, adapter, self._most)
         return adapter
 
     def _part(self, module: modules.LoraModule) -> Adapter:
-        """Returns the adapter of a module without its further factor. Raises EngineFailure."""
+        """Returns the adapter of a module, whose file is read once for all scales. Raises EngineFailure."""
         text = modules.dumps(replace(module, scale=1.0))
         adapter = self._read.pop(text, None)
         if adapter is None:
@@ -91,7 +91,7 @@ class LoraAdapters(AdapterTable):
                 log.error("an adapter could not be loaded: %s", wrong)
                 raise EngineFailure(f"The adapter could not be loaded: {wrong}.")
         _keep(self._read, text, adapter, self._most)
-        return adapter
+        return replace(adapter, scale=module.scale * adapter.scale)
 
     def name(self, text: str) -> str:
         """Returns the names of the adapters in the text of modules."""
