@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from ...composition import compose
 from ...errors import counted
-from ...manifest import named
+from ...manifest import FormatRow, named
 from ...repository import model_config, safetensors
 from ...repository.model_config import TEXT_NETWORKS
 from ...repository.safetensors import TensorInfo
@@ -101,8 +101,7 @@ def opened(module: LoraModule, base: Callable[[], Json]) -> AdapterFile:
         base: Returns the config.json of its model, which files of some formats need.
     """
     path = weights(Path(module.path))
-    row = compose().format_of(path)
-    if row is None or not row.adapter:
+    if (row := _format(path)) is None:
         return SafetensorsFile(path)
     found: AdapterFile = named(row.package, row.adapter)(path, base())
     return found
@@ -114,9 +113,15 @@ def weights(path: Path) -> Path:
     file = path / WEIGHTS if is_directory else path
     if not os.path.isfile(file):
         raise invalid(f"there is no adapter at {path}" + (f" ({WEIGHTS} is missing)" if is_directory else ""))
-    if not is_safetensors(file) and not any(row.adapter and row.suffix == file.suffix for row in compose().formats):
+    if not is_safetensors(file) and _format(file) is None:
         raise invalid(f"{file} is not a .safetensors file")
     return file
+
+
+def _format(file: Path) -> FormatRow | None:
+    """Returns the format of models of which a file is, if the format has adapters, too."""
+    row = compose().format_of(file)
+    return row if row is not None and row.adapter else None
 
 
 def is_safetensors(file: Path) -> bool:

@@ -6,7 +6,7 @@ adapter is its name.
 
 from __future__ import annotations
 
-from ...api.fields import FieldSet, RouteDoc, Values, read
+from ...api.fields import FieldSet, RouteDoc, read
 from ...api.generation.common_fields import MODEL
 from ...api.generation.sampling import SAMPLING
 from ...api.queries import read_query
@@ -15,11 +15,11 @@ from ...api.services import Services
 from ...errors import BadRequest, NotSupported
 from ...models.model import Model
 from ...models.text_model import TextModel
-from ...types import Json, Request, Response
+from ...types import Request, Response
 from .model import LoraSet
 
 QUERY = FieldSet((MODEL,))
-SCALES = SAMPLING.named("lora")
+SCALES = FieldSet((SAMPLING.named("lora"),))
 
 
 def _model(request: Request, services: Services) -> Model:
@@ -41,10 +41,7 @@ async def handle_change(request: Request, services: Services) -> Response:
     model = _model(request, services)
     request.body = b'{"lora": %b}' % request.body
 
-    def parse(body: Json, _: Services) -> Values:
-        return read(FieldSet((SCALES,)), body)
-
-    if (scales := (await services.parse_body(request, parse))["lora"]) is None:
+    if (scales := (await services.parse_body(request, lambda body, _: read(SCALES, body)))["lora"]) is None:
         raise BadRequest("the body must be an array of objects with id and scale")
     with await model.hold() as held:
         adapters = held.adapters
