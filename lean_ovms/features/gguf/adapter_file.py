@@ -130,7 +130,10 @@ class GgufAdapter:
                 path = ARCHITECTURES[self._header.architecture].path(layer, place)
                 if not path:
                     raise ValueError(f"{name} changes a layer that takes no adapters")
-                found[f"base_model.model.{path}.lora_{letter}.weight"] = rows
+                peft = f"base_model.model.{path}.lora_{letter}.weight"
+                if peft in found:
+                    raise ValueError(f"{name} changes a layer that {found[peft].tensor} changes, too")
+                found[peft] = rows
         return found
 
     def _places(self, name: str, part: str, letter: str) -> Iterator[tuple[str, _Rows]]:

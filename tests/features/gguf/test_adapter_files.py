@@ -90,6 +90,7 @@ def test_matrices_have_any_type_of_the_converter(tmp_path, kind):
         ({"attn_v": pair(16)}, {"architecture": "qwen2"}, "it is for models of the architecture qwen2"),
         ({"attn_v": pair(16)}, {"architecture": "rwkv7"}, "adapters of the architecture rwkv7 are not supported"),
         ({"attn_q": pair(16)}, {"base": {}}, "its rows cannot be ordered, since the model does not state its heads"),
+        ({"attn_qkv": pair(64), "attn_v": pair(16)}, {}, "blk.1.attn_v.weight.lora_a changes a layer that blk.1"),
         ({"attn_v": pair(16)}, {"alpha": float("inf")}, "its adapter.lora.alpha is inf"),
         ({"attn_v": (pair(16)[0], pair(16, rank=3)[1])}, {}, "lora_A and lora_B of model.layers.1.self_attn.v_proj"),
     ],
