@@ -178,7 +178,7 @@ def test_several_adapters_add_what_each_would_and_files_are_read_once(monkeypatc
     single = adapters.get(modules.dumps(LoraModule("a", "/a", None, -0.5)))
     assert single is not None
     assert single.scale == -1.0
-    assert adapters.name(text) == "a + b"
+    assert adapters.name(text) == "a:3.0 + b"
     assert read == ["a", "b"]
 
 

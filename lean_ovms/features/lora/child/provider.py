@@ -94,7 +94,7 @@ class LoraAdapters(AdapterTable):
         return replace(adapter, scale=module.scale * adapter.scale)
 
     def name(self, text: str) -> str:
-        """Returns the names of the adapters in the text of modules."""
+        """Returns the names of the adapters in the text of modules, with the scales that are not 1."""
         return reading.name(text)
 
 

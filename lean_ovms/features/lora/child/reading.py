@@ -33,8 +33,10 @@ def genai_adapters(config: EngineConfig) -> Any:
 
 
 def name(text: str) -> str:
-    """Returns the names of the adapters in a text that modules.dumps wrote."""
-    return " + ".join(module.name for module in modules.parse(text))
+    """Returns the names of the adapters in a text that modules.dumps wrote, with the scales that are not 1."""
+    return " + ".join(
+        module.name if module.scale == 1.0 else f"{module.name}:{module.scale}" for module in modules.parse(text)
+    )
 
 
 def read(text: str, base: Json) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
