@@ -129,14 +129,22 @@ _TYPES: dict[str, tuple[tuple[type[Any], ...], str]] = {
 
 
 def json_body(request: Request, most_values: int = 0) -> Json:
-    """Returns the request's JSON object.
+    """Returns the request's JSON object. Raises what json_value does, and BadRequest if the body is something else."""
+    body = json_value(request, most_values)
+    if not isinstance(body, dict):
+        raise BadRequest("JSON body must be an object", code="invalid_json")
+    return body
+
+
+def json_value(request: Request, most_values: int = 0) -> Any:
+    """Returns the JSON value that is the request's body.
 
     Args:
         most_values: The most JSON values that the body may have, estimated before it is parsed; 0 for no limit.
 
     Raises:
         UnsupportedMediaType: The Content-Type is not JSON, or the body is compressed.
-        BadRequest: The body is not a JSON object, or has too many values.
+        BadRequest: The body is not JSON, or has too many values.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in ("", "application/octet-stream", "application/json") and not media.endswith("+json"):
@@ -145,16 +153,13 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     if most_values and _values(request.body, most_values) > most_values:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
-        body = parsed_body(request.body)
+        return parsed_body(request.body)
     except TooDeep:
         raise BadRequest("JSON body exceeds maximum nesting depth", code="invalid_json") from None
     except TextTooLong as error:
         raise BadRequest(f"Invalid string in JSON body: {error}", code="string_above_max_length") from None
     except ValueError as error:
         raise BadRequest(f"Cannot parse JSON body: {error}", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise BadRequest("JSON body must be an object", code="invalid_json")
-    return body
 
 
 def require_identity(request: Request) -> None:
@@ -336,7 +341,7 @@ class RouteDoc:
     errors: tuple[int, ...] = ()
     """HTTP error statuses, besides those that follow from the other attributes."""
     rules: Json | None = None
-    """Keywords of JSON Schema for the body as a whole."""
+    """Keywords of JSON Schema for the body as a whole; without `body`, its whole schema."""
     upgrade: bool = False
     """Whether it switches the connection to another protocol."""
 

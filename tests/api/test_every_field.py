@@ -36,8 +36,9 @@ NEEDED: dict[str, Json] = {
     "/v1/messages": HELLO | {"max_tokens": 5},
     "/v1/chat/completions/batch": {"messages": [HELLO["messages"]]},
     "/prewarm": HELLO,
+    "/v1/conversations/0": {"metadata": {}},
 }
-"""Fields that are checked before the others."""
+"""Fields that are checked before the others. In the last one, null is a value: it removes what was there."""
 
 
 @pytest.fixture

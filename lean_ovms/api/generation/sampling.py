@@ -109,7 +109,10 @@ _PAGED = "; ignored with a warning unless the pipeline is PAGED"
 
 TOKEN_FIELDS = (
     Field("lora", "array", f"(llama.cpp) scales of adapters for the model itself: objects with id and scale{_PAGED}",
-        needs="adapters", read=_lora, schema={"items": {"type": "object"}}),
+        needs="adapters", read=_lora,
+        schema={"items": {"type": "object", "required": ["id", "scale"], "properties": {
+            "id": {"type": "integer", "minimum": 0},
+            "scale": {"type": "number", "minimum": -MAX_LORA, "maximum": MAX_LORA}}}}),
     Field("repetition_detection", "object",
         "(vLLM) stop an output that repeats itself: an object with max_pattern_size, min_pattern_size and "
         "min_count", read=_repetition,

@@ -136,10 +136,11 @@ def _operation(
     ]
     if parameters:
         operation["parameters"] = parameters
-    if doc.body:
+    if doc.body or doc.rules:
         media = "multipart/form-data" if doc.form else "application/json"
         read = [field for field in fields_of(doc, composition) if not field.seam or field.seam in composition.parts]
-        content = {media: {"schema": body_schema(read, models, nullable=not doc.form) | (doc.rules or {})}}
+        schema = body_schema(read, models, nullable=not doc.form) if read else {}
+        content = {media: {"schema": schema | (doc.rules or {})}}
         operation["requestBody"] = {"required": not doc.body_optional, "content": content}
     if authenticated:
         operation["security"] = [{"key": []}]
@@ -163,7 +164,7 @@ def _errors(doc: RouteDoc, path: str, *, authenticated: bool) -> list[int]:
     found = {403, 500, 503} | ({401, 429} if authenticated else set())
     if "{" in path:
         found.add(404)
-    if doc.body:
+    if doc.body or doc.rules:
         found |= {400, 404, 413, 415, 429}
     if doc.query:
         found.add(400)

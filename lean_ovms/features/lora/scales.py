@@ -6,12 +6,13 @@ adapter is its name.
 
 from __future__ import annotations
 
-from ...api.fields import FieldSet, RouteDoc, read
+from ...api.fields import FieldSet, RouteDoc, json_value, read
 from ...api.generation.common_fields import MODEL
 from ...api.generation.sampling import SAMPLING
 from ...api.queries import read_query
 from ...api.response import json, model_name
-from ...api.services import Services
+from ...api.schemas import field_schema
+from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, NotSupported
 from ...models.model import Model
 from ...models.text_model import TextModel
@@ -20,6 +21,7 @@ from .model import LoraSet
 
 QUERY = FieldSet((MODEL,))
 SCALES = FieldSet((SAMPLING.named("lora"),))
+BODY = field_schema(SCALES[0], nullable=False)
 
 
 def _model(request: Request, services: Services) -> Model:
@@ -35,13 +37,17 @@ async def handle(request: Request, services: Services) -> Response:
     return json([{"id": place, "path": name, "scale": scales[name]} for place, name in enumerate(adapters.models)])
 
 
-@RouteDoc("Set the scales of LoRA adapters", query=QUERY, errors=(404, 501))
+@RouteDoc("Set the scales of LoRA adapters", query=QUERY, rules=BODY, errors=(404, 501))
 async def handle_change(request: Request, services: Services) -> Response:
     """Takes an array of objects with the id and the scale of an adapter."""
     model = _model(request, services)
-    request.body = b'{"lora": %b}' % request.body
 
-    if (scales := (await services.parse_body(request, lambda body, _: read(SCALES, body)))["lora"]) is None:
+    def parse() -> tuple[tuple[int, float], ...] | None:
+        found: tuple[tuple[int, float], ...] | None
+        found = read(SCALES, {"lora": json_value(request, services.config.max_body_values)})["lora"]
+        return found
+
+    if (scales := await services.offload.run(request.size, parse, inline_below=INLINE_BYTES)) is None:
         raise BadRequest("the body must be an array of objects with id and scale")
     with await model.hold() as held:
         adapters = held.adapters

@@ -84,6 +84,8 @@ async def test_requests_to_the_model_have_the_scales_of_the_options_or_the_last_
         (b"null", "the body must be an array of objects with id and scale"),
         (b"[", "Cannot parse JSON body"),
         (b"[]]", "Cannot parse JSON body"),
+        (b'[],"x":1', "Cannot parse JSON body"),
+        (b"", "Cannot parse JSON body"),
     ):
         response = await post(app, "/lora-adapters", body)
         assert response.status == 400
