@@ -52,6 +52,9 @@ FILES = 4
 """Audio files, or texts to speak, at once."""
 STOP_S = 10
 """Seconds that an interrupted call waits for its requests to be cancelled."""
+WAKE_S = 0.1
+"""Seconds after which a waiting call looks for a signal. A signal that comes just before the thread sleeps does not
+wake it, so that Ctrl-C would have no effect."""
 
 
 class LLM:
@@ -315,6 +318,8 @@ class _Loop:
 
         try:  # Ctrl-C may come at any moment, even before `start` is scheduled
             self._loop.call_soon_threadsafe(start)
+            while not wait([result], WAKE_S).done:
+                pass
             return result.result()
         except BaseException:
             if not result.done():

@@ -185,13 +185,16 @@ def test_a_model_that_does_not_load_leaves_no_thread(monkeypatch: pytest.MonkeyP
     assert "lean_ovms" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_ctrl_c_cancels_the_requests_and_leaves_the_model_usable(make_llm: MakeLLM) -> None:
+@pytest.mark.parametrize("wakes", [True, False])
+def test_ctrl_c_cancels_the_requests_and_leaves_the_model_usable(make_llm: MakeLLM, wakes: bool) -> None:
+    """A signal that another thread gets does not wake the main one, nor does one that comes just before it sleeps."""
+    interrupt = partial(os.kill, os.getpid()) if wakes else signal.raise_signal
     endless: Script = [[(0, "x", None)]] * 100_000
 
     def script(prompt: str, _: Any) -> Script:
         if prompt != "last":
             return echo(prompt, _)
-        threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0, interrupt, (signal.SIGINT,)).start()
         return endless
 
     llm = make_llm(partial(text_model, script))
