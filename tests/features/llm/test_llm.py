@@ -10,6 +10,7 @@ import sys
 import threading
 import wave
 from array import array
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,16 @@ def test_a_model_that_does_not_load_leaves_no_thread(monkeypatch: pytest.MonkeyP
     assert "lean_ovms" not in [thread.name for thread in threading.enumerate()]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Lets SIGINT raise KeyboardInterrupt, also if a shell without job control has started the tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("wakes", [True, False])
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_cancels_the_requests_and_leaves_the_model_usable(make_llm: MakeLLM, wakes: bool) -> None:
     """A signal that another thread gets does not wake the main one, nor does one that comes just before it sleeps."""
     interrupt = partial(os.kill, os.getpid()) if wakes else signal.raise_signal
