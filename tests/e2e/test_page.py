@@ -642,7 +642,7 @@ def test_speech_becomes_text_of_the_message(page: Any) -> None:
     page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
     write(page.locator("#text"), "Say:")
     page.set_input_files("#file-input", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"})
-    page.wait_for_function("document.querySelector('#text').value === 'Say: three one'")
+    sync_api.expect(page.locator("#text")).to_have_value("Say: three one")
 
 
 @pytest.mark.parametrize(("language", "placeholder"), [("de-AT", "Nachricht"), ("zh-CN", "消息"), ("fr", "Message")])
@@ -984,7 +984,7 @@ def test_every_operation_is_described(tab: Any, listener: Process, end: str) -> 
     assert len(served) > 50
     if end == "/docs":
         tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-        tab.wait_for_function("[...document.querySelectorAll('details')].every((one) => one.querySelector('button'))")
+        sync_api.expect(tab.locator("details:not(:has(button))")).to_have_count(0)
     assert document["servers"] == [{"url": "/llm"}]
     assert "`" not in tab.inner_text("#about")
     with tab.expect_response("**/docs/") as guide:
@@ -1014,7 +1014,7 @@ def test_operations_are_linked_found_and_take_models_that_fit(tab: Any, server: 
     assert json.loads(linked.locator("textarea").input_value())["model"] == "demo-embed"
     assert tab.locator("details .path").first.inner_text().startswith("/v1/chat/completions")
     open_operation(tab, "POST", "/v1/chat/completions")
-    tab.wait_for_function("location.hash === '#post-/v1/chat/completions'")
+    sync_api.expect(tab).to_have_url(re.compile("#post-/v1/chat/completions$"))
     write(tab.locator("#search"), "rerank documents")
     assert "/v1/rerank" in tab.locator("details:visible .path").all_inner_texts()
     assert "/v1/chat/completions" not in tab.locator("details:visible .path").all_inner_texts()
@@ -1055,5 +1055,4 @@ def test_no_page_shows_it_in_a_frame(tab: Any, server: Process, path: str) -> No
     outer = f'<iframe src="{path}" onload="document.title = this.contentDocument ? `shown` : `refused`"></iframe>'
     tab.route("**/outer", lambda route: route.fulfill(content_type="text/html", body=outer))
     tab.goto(server.url + "/outer")
-    tab.wait_for_function("document.title")
-    assert tab.title() == "refused"
+    sync_api.expect(tab).to_have_title("refused")
