@@ -7,6 +7,7 @@ import random
 import sys
 import traceback
 import tracemalloc
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import pytest
 from lean_ovms.api.fields import parsed_body
 from lean_ovms.repository import model_config
 from lean_ovms.util import chunked_json, files, lone_surrogates
-from lean_ovms.util.chunked_json import PIECE_BYTES, TextTooLong, TooDeep, dumps, free, loads
+from lean_ovms.util.chunked_json import BATCH, PIECE_BYTES, TextTooLong, TooDeep, dumps, free, loads, serialized
 
 TEXTS = ("", "plain", 'q"\\u\n😀é', "a, [b] {c}: \\", "x" * 70, 'é"' * 40, "😀" * 30, "\\" * 41)
 
@@ -281,3 +282,13 @@ def test_only_an_object_counts_as_one(tmp_path: Path, text: str, value: object) 
     path = tmp_path / "x.json"
     path.write_text(text, "utf-8")
     assert files.read_object(path) == value
+
+
+@pytest.mark.parametrize("count", [0, 1, BATCH, 2 * BATCH + 1])
+def test_entries_are_serialized_in_batches_as_a_whole_list_would_be(count: int) -> None:
+    def entries() -> Iterator[dict[str, Any]]:
+        return ({"token": f"é{number}", "top_logprobs": [{"logprob": -0.5}]} for number in range(count))
+
+    found = serialized(entries())
+    assert b"".join(found.pieces()) == orjson.dumps([*entries()])
+    assert dumps({"content": found}) == orjson.dumps({"content": [*entries()]})

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-
-import orjson
+from itertools import chain
 
 from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import Json, SamplingParams, TokenLogprob
-from ...util.chunked_json import Written
+from ...util.chunked_json import Written, serialized
 
 MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
 """The most log probabilities of a request's prompts and answers in a response, and in a stream."""
@@ -19,8 +16,6 @@ ENTRY_BYTES = 64
 """The approximate size of a log probability in JSON, in bytes."""
 ID_BYTES = 6
 """The approximate size of a token id in JSON, in bytes."""
-BATCH = 64
-"""The number of tokens whose log probabilities are serialized in one call."""
 MANY = 1000
 """The number of alternatives per token above which a request must limit its tokens, and not stream."""
 
@@ -173,18 +168,6 @@ def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
         "bytes": list(token.bytes),
         "top_logprobs": others,
     }
-
-
-def serialized(entries: Iterable[Json | None]) -> Written:
-    """Returns the JSON of a list with an entry for each of many tokens, which are made and serialized in batches.
-
-    A million objects at once would hold the event loop for 0.1 to 0.2 s of CPU time each time that Python looks for
-    unused ones among them (2026-11).
-    """
-    found, entries = Written(), iter(entries)
-    while batch := list(islice(entries, BATCH)):
-        found.extend(orjson.dumps(batch))
-    return found
 
 
 def prompt_logprobs(tokens: list[TokenLogprob], most: int) -> Written:

@@ -41,9 +41,10 @@ from ...errors import BadRequest, RequestError
 from ...manifest import INPUT_EMBEDDINGS, SPOKEN_ANSWERS
 from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
+from ...util.chunked_json import serialized
 from .chunks import ChunkOptions, Envelope
 from .generation import BodyReader, GenerationBody, read_offer
-from .logprobs import LogprobsRequest, logprob_entry, serialized
+from .logprobs import LogprobsRequest, logprob_entry
 
 
 @contextmanager

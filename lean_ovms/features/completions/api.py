@@ -20,7 +20,7 @@ from ...models.generation import CompletedChoice, DeltaStream, Generation, colle
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ...util import chunked_json
 from ..chat.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from ..chat.logprobs import generated_size, prompt_logprobs, response_size, serialized
+from ..chat.logprobs import generated_size, prompt_logprobs, response_size
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 from .several import joined
 
@@ -119,7 +119,7 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
     return {
         "tokens": [options.name(t) for t in tokens],
         "token_logprobs": [t.logprob for t in tokens],
-        "top_logprobs": serialized(_by_name(token, options) for token in tokens),
+        "top_logprobs": chunked_json.serialized(_by_name(token, options) for token in tokens),
         "text_offset": offsets,
     }
 

@@ -6,7 +6,7 @@ adapter is its name.
 
 from __future__ import annotations
 
-from ...api.fields import FieldSet, RouteDoc, json_value, read
+from ...api.fields import FieldSet, RouteDoc, Values, json_value, read
 from ...api.generation.common_fields import MODEL
 from ...api.generation.sampling import SAMPLING
 from ...api.queries import read_query
@@ -42,12 +42,10 @@ async def handle_change(request: Request, services: Services) -> Response:
     """Takes an array of objects with the id and the scale of an adapter."""
     model = _model(request, services)
 
-    def parse() -> tuple[tuple[int, float], ...] | None:
-        found: tuple[tuple[int, float], ...] | None
-        found = read(SCALES, {"lora": json_value(request, services.config.max_body_values)})["lora"]
-        return found
+    def parse() -> Values:
+        return read(SCALES, {"lora": json_value(request, services.config.max_body_values)})
 
-    if (scales := await services.offload.run(request.size, parse, inline_below=INLINE_BYTES)) is None:
+    if (scales := (await services.offload.run(request.size, parse, inline_below=INLINE_BYTES))["lora"]) is None:
         raise BadRequest("the body must be an array of objects with id and scale")
     with await model.hold() as held:
         adapters = held.adapters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -266,13 +266,3 @@ async def test_a_large_answer_is_sent_in_pieces(make_app: MakeApp) -> None:
     assert len(found) > 1
     assert max(map(len, found)) < 2 * chunked_json.PIECE_BYTES
     assert orjson.loads(b"".join(found))
-
-
-@pytest.mark.parametrize("count", [0, 1, logprobs.BATCH, 2 * logprobs.BATCH + 1])
-def test_entries_are_serialized_in_batches_as_a_whole_list_would_be(count: int) -> None:
-    def entries() -> Iterator[dict[str, Any]]:
-        return ({"token": f"é{number}", "top_logprobs": [{"logprob": -0.5}]} for number in range(count))
-
-    found = logprobs.serialized(entries())
-    assert b"".join(found.pieces()) == orjson.dumps([*entries()])
-    assert chunked_json.dumps({"content": found}) == orjson.dumps({"content": [*entries()]})

@@ -10,9 +10,9 @@ from typing import Any
 from ....api.fields import Values
 from ....models.generation import CompletedChoice, Generation
 from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
+from ....util.chunked_json import serialized
 from ...chat.chunks import timings
 from ...chat.generation import GenerationBody
-from ...chat.logprobs import serialized
 from ...sampler_chain import fields as sampler_chain
 
 

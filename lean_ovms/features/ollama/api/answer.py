@@ -28,7 +28,8 @@ from ....types import (
     ToolCallStart,
     Usage,
 )
-from ...chat.logprobs import logprob_entry, serialized
+from ....util.chunked_json import serialized
+from ...chat.logprobs import logprob_entry
 from ..errors import ollama_error
 from .request import OllamaRequest
 

@@ -27,16 +27,9 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import Generation, collect
 from ....types import Delta, Json, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
+from ....util.chunked_json import serialized
 from ...chat.generation import BodyReader, GenerationBody
-from ...chat.logprobs import (
-    ID_BYTES,
-    LogprobsRequest,
-    generated_size,
-    logprob_entry,
-    prompt_logprobs,
-    response_size,
-    serialized,
-)
+from ...chat.logprobs import ID_BYTES, LogprobsRequest, generated_size, logprob_entry, prompt_logprobs, response_size
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))

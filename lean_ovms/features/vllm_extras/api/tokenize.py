@@ -25,7 +25,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.text_model import TextModel, TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
-from ...chat.logprobs import serialized
+from ....util.chunked_json import serialized
 from ...chat.request import text_conversation
 from ...chat.tools import read_tools
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
