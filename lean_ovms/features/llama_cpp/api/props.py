@@ -28,14 +28,9 @@ BUILD = f"lean_ovms-{__version__}"
 QUERY = FieldSet((MODEL,))
 
 
-def model_of(request: Request, services: Services) -> str:
-    """Returns the name of the model in the query, or of the default model, or "" if there is none."""
-    return read_query(QUERY, request.query)["model"] or services.registry.default_of(TextModel)
-
-
 @RouteDoc("Context, default settings and chat template, in llama.cpp's form", query=QUERY, errors=(404, 503))
 async def handle(request: Request, services: Services) -> Response:
-    name = model_of(request, services)
+    name = read_query(QUERY, request.query)["model"] or services.registry.default_of(TextModel)
     if not name:
         return json(_router(services))
     return json(await services.when_known(lambda: _props(services.registry.get(name).serving(), services)))

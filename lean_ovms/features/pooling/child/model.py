@@ -22,7 +22,7 @@ from ....errors import BadRequest, StartError
 from ....manifest import IMAGES_IN_TEXTS
 from ....media import pixels
 from ....media.pixels import SquareProcessor
-from ....repository import model_config, model_file
+from ....repository import model_config
 from ....types import IMAGE_TAG, Image
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
@@ -89,15 +89,14 @@ class OpenVinoPooler:
         """Loads the networks and the tokenizer of a model. Raises StartError."""
         path = config.model_dir
         core = ov.Core()
-        with model_file.reading_once(config):
-            files = pooling_files.read(path)
-            single = file_of(path)
-            if single is not None:
-                single.without_images(config, "a pooling model in a GGUF file does not read images")
-            self._network = PoolingNetwork(core, config)
-            self._tokenizer: FilePoolingTokenizer | PoolingTokenizer = (
-                PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
-            )
+        files = pooling_files.read(path)
+        single = file_of(path)
+        if single is not None:
+            single.without_images(config, "a pooling model in a GGUF file does not read images")
+        self._network = PoolingNetwork(core, config)
+        self._tokenizer: FilePoolingTokenizer | PoolingTokenizer = (
+            PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
+        )
         self.tokenize, self.widen, self.wait = self._tokenizer.encode, self._network.widen, self._network.wait
         shape = self._network.shape(unpooled=bool(config.of(PoolingOptions).pooling) or not files.pools_prompts)
         found = recognize(config, files, shape)
