@@ -19,7 +19,7 @@ OTHERS = (
 
 
 def scaling(text: str) -> str:
-    """Translates llama.cpp's kind of scaling, or vLLM's JSON object."""
+    """Translates the name of a kind of scaling, as llama.cpp takes it, and returns vLLM's JSON object as it is."""
     if text.startswith("{"):
         return text
     if text not in KINDS:
@@ -28,7 +28,7 @@ def scaling(text: str) -> str:
 
 
 def inverse_factor(text: str) -> str:
-    """Translates llama.cpp's factor of frequencies, the inverse of the one of the context; 0 leaves it to the file."""
+    """Translates the factor of RoPE's frequencies: its inverse is that of the context. 0 leaves it to the file."""
     try:
         number = float(text)
     except ValueError:

@@ -36,8 +36,8 @@ F32, BF16 = 0, 30
 PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
 PIECE = 1 << 18
-"""Elements that are read at once: what is computed of them stays in the processor's cache. On a busy
-machine reading Qwen2.5-Coder 1.5B takes 0.8 of the CPU time that it takes with half as many, which are more calls."""
+"""The number of elements that are read at once: what is computed of them stays in the processor's cache. Pieces of half
+this size need twice as many calls, and reading Qwen2.5-Coder 1.5B then takes 1.25 times as much CPU time."""
 ROUNDED = range(1 << 18, (1 << 21) + 1)
 """The elements of a matrix of 4 bits with offsets that is rounded to 8 bits: there is no second product then, and a
 token of SmolLM2-135M takes 0.86 of the time. Larger ones take more time and memory: with twice the limit a token of
