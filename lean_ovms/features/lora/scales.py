@@ -49,6 +49,8 @@ async def handle_change(request: Request, services: Services) -> Response:
         raise BadRequest("the body must be an array of objects with id and scale")
     with await model.hold() as held:
         adapters = held.adapters
+        if not adapters.models:
+            raise NotSupported("this model has no adapters: start the server with --lora or --lora_modules")
         if not isinstance(adapters, LoraSet) or not adapters.shared:
             raise NotSupported("adapters of this model are only served under their own names (PAGED applies them)")
         adapters.scales = adapters.by_name(scales)

@@ -142,6 +142,11 @@ async def test_an_engine_that_applies_no_adapters_says_so(make_app: MakeApp, mon
     assert response.status == 400
     response = await post(app, "/lora-adapters", b"[]")
     assert response.status == 501
+    assert "under their own names" in (await whole(response))["error"]["message"]
+    plain, _ = await make_app()
+    response = await post(plain, "/lora-adapters", b"[]")
+    assert response.status == 501
+    assert "this model has no adapters" in (await whole(response))["error"]["message"]
 
 
 def test_several_adapters_add_what_each_would_and_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
