@@ -353,7 +353,7 @@ class AdapterWeights(Protocol):
 
     @property
     def key(self) -> str:
-        """A text that identifies the adapter, and is never used for another one."""
+        """A text that identifies the adapter: one with other weights or another scale never has it."""
 
     @property
     def scale(self) -> float:
@@ -383,9 +383,9 @@ class AdapterProvider:
     def release(self, adapter: AdapterWeights | None) -> None:
         """Counts one running sequence less with this adapter."""
 
-    def name(self, text: str) -> str:
-        """Returns the name of the adapter that a request names by its text."""
-        return text
+    def name(self, key: str) -> str:
+        """Returns the name of the adapter with a key (`AdapterWeights.key`)."""
+        return key
 
     def columns(self, adapter: AdapterWeights) -> slice:
         """Returns the columns of ADAPTER_CHOICE that belong to an adapter while a sequence uses it."""

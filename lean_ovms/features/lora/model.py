@@ -21,12 +21,6 @@ from .feature import ADAPTED, FIXED, LoraOptions
 _LOADS = count(1)
 
 
-def _numbered(module: modules.LoraModule) -> modules.LoraModule:
-    """Returns a module with a name that no other one has: what is cached of its adapter belongs to one load."""
-    number = f"#{next(_LOADS)}"
-    return replace(module, name=module.name[: modules.MOST_NAME - len(number)] + number)
-
-
 class LoraSet(AdapterSet):
     """The LoRA adapters of one model."""
 
@@ -41,7 +35,7 @@ class LoraSet(AdapterSet):
         self.scales: dict[str, float] = {}
         """The scales with which requests to the model itself use each adapter, by name."""
         self._modules: dict[str, modules.LoraModule] = {}
-        """The adapters by name, under names that no other load of a model has."""
+        """The adapters by name, each with a number that no other load of a file has."""
         for module in modules.parse(self._options.lora_modules):
             self._add(module)
 
@@ -109,7 +103,7 @@ class LoraSet(AdapterSet):
         """Serves an adapter, in place of one of the same name."""
         self.models[module.name] = model or self._build(module)
         self.scales.setdefault(module.name, module.scale if module.applied and self._options.apply_loras else 0.0)
-        self._modules[module.name] = _numbered(module)
+        self._modules[module.name] = replace(module, load=next(_LOADS))
 
     def applied(self, adapter: str, scales: Iterable[tuple[int, float]]) -> str:
         used = self.by_name(scales) if scales else self.scales
@@ -158,7 +152,7 @@ class LoraSet(AdapterSet):
         own = self.config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = own.replace(lora_modules=modules.dumps(module), cache_memory_percent=share)
         model = type(self._base)(own, lambda: engine_of(engine), self._base)
-        model.adapter_text = lambda: modules.dumps(_numbered(module))
+        model.adapter_text = lambda: modules.dumps(replace(module, load=next(_LOADS)))
         model.metrics, model.offload = self._base.metrics, self._base.offload
         self._model_cache.add(model, idle_timeout_s=self._options.lora_idle_timeout_s)
         return model

@@ -32,6 +32,8 @@ class LoraModule:
     """A further factor, by which llama.cpp scales an adapter."""
     applied: bool = False
     """Whether requests that name the model itself use it, as with llama-server's --lora."""
+    load: int = 0
+    """The number of the load for which the engine reads the files; 0 for none."""
 
     def __post_init__(self) -> None:
         if problem := wrong_name(self.name) or wrong_path(self.path):
@@ -109,14 +111,14 @@ def _from_object(value: Any) -> LoraModule:
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
     number, scale = None if alpha is None else _number(alpha), _number(fields.get("scale", 1.0))
-    applied = fields.get("applied", False)
+    applied, load = fields.get("applied", False), fields.get("load")
     named = isinstance(name, str) and name and isinstance(path, str) and path
     if not named or scale is None or (alpha is not None and number is None) or not isinstance(applied, bool):
         raise invalid(
             "each adapter must be an object with the strings name and path, and optionally the numbers alpha and scale "
             "and the boolean applied"
         )
-    return LoraModule(str(name), str(path), number, scale, applied)
+    return LoraModule(str(name), str(path), number, scale, applied, load if isinstance(load, int) else 0)
 
 
 def _number(value: Any) -> float | None:

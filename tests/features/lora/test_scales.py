@@ -64,7 +64,7 @@ async def scales(app: Any) -> list[float]:
 def used(adapters: LoraSet, *pairs: tuple[int, float]) -> list[tuple[str, float]]:
     """Returns the adapters of a request with their scales."""
     found = modules.parse(adapters.applied("", pairs))
-    return [(module.name.partition("#")[0], module.scale) for module in found]
+    return [(module.name, module.scale) for module in found]
 
 
 async def test_requests_to_the_model_have_the_scales_of_the_options_or_the_last_change(
@@ -155,25 +155,12 @@ def test_several_adapters_add_what_each_would_and_files_are_read_once(monkeypatc
         "a": {"x": (dice.normal(size=(2, 8)), dice.normal(size=(4, 2)))},
         "b": {"x": (dice.normal(size=(3, 8)), dice.normal(size=(4, 3))), "y": (np.ones((1, 4)), np.ones((8, 1)))},
     }
-
-    def reading(text: str, base: Any) -> tuple[float, Any]:
-        [module] = modules.parse(text)
-        read.append(module.name)
-        return 2.0, parts[module.name]
-
-    monkeypatch.setattr(provider.reading, "read", reading)
-
-    class Sink:
-        def write(self, *_: Any) -> None:
-            pass
-
-    adapters = provider.LoraAdapters(Sink(), Layers(({"x": (8, 4)}, {"y": (4, 8)}), frozenset()), 3, {})  # type: ignore[arg-type]
+    adapters = provided(monkeypatch, parts, read, 3)
     for one, other in ((0.5, -4.0), (1.0, 0.0), (3.0, 1.0)):
         text = modules.dumps(LoraModule("a", "/a", None, one), LoraModule("b", "/b", None, other))
         found = adapters.get(text)
         assert found is not None
         assert adapters.get(text) is found
-        assert found.key == text
         for layer, matrices in found.layers.items():
             wanted = sum(
                 2 * scale * parts[name][layer][1] @ parts[name][layer][0]
@@ -185,8 +172,51 @@ def test_several_adapters_add_what_each_would_and_files_are_read_once(monkeypatc
     single = adapters.get(modules.dumps(LoraModule("a", "/a", None, -0.5)))
     assert single is not None
     assert single.scale == -1.0
-    assert adapters.name(text) == "a:3.0 + b"
+    assert adapters.name(found.key) == "a:3.0 + b"
     assert read == ["a", "b"]
+
+
+def test_an_adapter_whose_file_was_overwritten_has_another_key_and_the_same_weights_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The key decides which cached prompts a request finds; one adapter is kept, so that each is read again."""
+    parts = {name: {"x": (np.full((1, 8), 0.5), np.ones((4, 1)))} for name in "ab"}
+    read = list[str]()
+    adapters = provided(monkeypatch, parts, read, 1)
+
+    def key(name: str, load: int, scale: float = 1.0) -> str:
+        adapter = adapters.get(modules.dumps(LoraModule(name, "/x", None, scale, load=load)))
+        assert adapter is not None
+        assert adapters.name(adapter.key) == (name if scale == 1.0 else f"{name}:{scale}")
+        return adapter.key
+
+    before = key("a", 1)
+    assert key("b", 1) != before
+    assert key("a", 1) == key("a", 2) == before
+    assert key("a", 2, 2.0) != before
+    parts["a"]["x"][0][0, 3] = -0.5
+    assert key("a", 2) == before  # not read again
+    assert key("b", 1) != key("a", 2) != before
+    assert read == ["a", "b", "a", "a", "b", "a"]
+
+
+def provided(monkeypatch: pytest.MonkeyPatch, parts: Any, read: list[str], most: int) -> provider.LoraAdapters:
+    """Returns the provider of adapters with these matrices; it keeps `most`, and `read` gets the names of those read.
+
+    The matrices are copied when an adapter is read, as they are from a file."""
+
+    def reading(text: str, base: Any) -> tuple[float, Any]:
+        [module] = modules.parse(text)
+        read.append(module.name)
+        return 2.0, {layer: (down.copy(), up.copy()) for layer, (down, up) in parts[module.name].items()}
+
+    monkeypatch.setattr(provider.reading, "read", reading)
+
+    class Sink:
+        def write(self, *_: Any) -> None:
+            pass
+
+    return provider.LoraAdapters(Sink(), Layers(({"x": (8, 4)}, {"y": (4, 8)}), frozenset()), most, {})  # type: ignore[arg-type]
 
 
 def test_objects_and_pairs_may_be_mixed() -> None:

@@ -5,6 +5,7 @@ Weights are inputs of the network (`adapter_layers`), so an adapter is loaded be
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,11 +35,21 @@ class Adapter:
     """The weights of one adapter."""
 
     key: str
-    """A unique text, which no other adapter has or ever had."""
+    """A text that adapters with other weights or other names do not have."""
     scale: float
     """The factor of what the adapter adds to the output of a layer."""
     layers: Mapping[str, tuple[Weights, Weights]]
     """The matrices A [rank, width] and B [height, rank] of each layer, by the name of the layer."""
+
+
+def digest(layers: Mapping[str, tuple[Weights, Weights]]) -> str:
+    """Returns a digest of the matrices A and B of each layer, by the name of the layer."""
+    found = hashlib.blake2b(digest_size=16)
+    for layer, matrices in sorted(layers.items()):
+        for matrix in matrices:
+            found.update(f"{layer}{matrix.shape}".encode())
+            found.update(np.ascontiguousarray(matrix).data)
+    return found.hexdigest()
 
 
 def combined(key: str, adapters: Sequence[Adapter]) -> Adapter:

@@ -14,7 +14,7 @@ from ....types import Json
 from .. import modules
 from ..feature import ADAPTED, FIXED, LoraOptions
 from . import adapter_layers, reading
-from .adapters import Adapter, AdapterTable, combined, fits
+from .adapters import Adapter, AdapterTable, combined, digest, fits
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +67,18 @@ class LoraAdapters(AdapterTable):
         self._base = base
 
     def get(self, text: str) -> Adapter | None:
-        """Returns the adapter for the text of one module or several, read from files if it is not kept; None for ""."""
+        """Returns the adapter for the text of one module or several, read from files if it is not kept; None for "".
+
+        Its key has the names and a digest of the weights: a file that is overwritten while its adapter is not in memory
+        has other weights when it is read again, for which cached prompts of the weights before must not be found.
+        """
         if not text:
             return None
         adapter = self._made.pop(text, None)
         if adapter is None:
             parts = [self._part(module) for module in modules.parse(text)]
-            adapter = replace(parts[0], key=text) if len(parts) == 1 else combined(text, parts)
+            key = "\n".join((reading.name(text), *(f"{part.key} {part.scale}" for part in parts)))
+            adapter = replace(parts[0], key=key) if len(parts) == 1 else combined(key, parts)
         _keep(self._made, text, adapter, self._most)
         return adapter
 
@@ -83,19 +88,20 @@ class LoraAdapters(AdapterTable):
         adapter = self._read.pop(text, None)
         if adapter is None:
             try:
-                adapter = Adapter(text, *reading.read(text, self._base))
+                scale, layers = reading.read(text, self._base)
             except StartError as error:
                 log.error("an adapter could not be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error
+            adapter = Adapter(digest(layers), scale, layers)
             if wrong := fits(adapter, self._layers, self._fixed):
                 log.error("an adapter could not be loaded: %s", wrong)
                 raise EngineFailure(f"The adapter could not be loaded: {wrong}.")
         _keep(self._read, text, adapter, self._most)
         return replace(adapter, scale=module.scale * adapter.scale)
 
-    def name(self, text: str) -> str:
-        """Returns the names of the adapters in the text of modules, with the scales that are not 1."""
-        return reading.name(text)
+    def name(self, key: str) -> str:
+        """Returns the names of the adapters with a key, and their scales that are not 1: the key's first line."""
+        return key.partition("\n")[0]
 
 
 def _keep(adapters: dict[str, Adapter], text: str, adapter: Adapter, most: int) -> None:
