@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lean_ovms.engine.generation.backend import Backend
-from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.generation.fair_queue import GenerationRequest
 from lean_ovms.engine.protocol import Failed, Tokens
 from lean_ovms.types import SamplingParams
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.generation.fair_queue import GenerationRequest
 from lean_ovms.engine.loading import settings
 from lean_ovms.repository import model_file
 from tests.engine.rig import Replies, Rig, take_in

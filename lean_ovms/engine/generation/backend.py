@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from ..protocol import Record, Submit
-from .sequence import FairQueue, GenerationRequest, ImagePrompt
+from .fair_queue import FairQueue, GenerationRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...config import EngineConfig
     from ...errors import RequestError
+    from .image_prompts import ImagePrompt
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3

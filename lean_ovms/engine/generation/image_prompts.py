@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image, all_pixels
 from ..protocol import Submit
-from .sequence import ImagePrompt
 
 TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>|audio_(\d{1,6})>)?")
 """Matches the tag of an image or of audio, or the beginning of other text that openvino_genai might read as a tag."""
@@ -25,6 +25,22 @@ IMAGE_TOKENS = (
     *("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"),
 )
 """The image tokens of the families of models with vision, and the audio tokens of omni models."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePrompt:
+    """A prompt for a model with vision: a text in which <ov_genai_image_0>, ... mark the places of the images."""
+
+    text: str
+    """The text."""
+    add_special_tokens: bool
+    """Whether the tokenizer adds special tokens such as BOS."""
+    images: tuple[Image, ...] = ()
+    """The images, in the order of their tags' numbers."""
+    salt: str = ""
+    """The salt of the prefix cache: cached blocks with images are shared only with prompts that have the same salt."""
+    audio: tuple[bytes, ...] = ()
+    """The samples (types.audio) for the tags <ov_genai_audio_0>, ..."""
 
 
 def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:

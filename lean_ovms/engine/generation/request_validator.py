@@ -15,7 +15,7 @@ from ...types import SamplingParams
 from ...types.engine import CAPABILITIES, ModelInfo
 from ..protocol import Submit
 from .backend import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Backend
-from .sequence import GenerationRequest, Thinking
+from .fair_queue import GenerationRequest, Thinking
 
 GREEDY_BELOW = 1e-5
 """The highest temperature that means greedy decoding, as in vLLM; one near 0 would divide every logit to infinity."""

@@ -16,8 +16,8 @@ from .. import protocol
 from ..task import Task, busy
 from . import request_validator
 from .backend import Backend, ConstraintQueue, WaitingRequests
+from .fair_queue import GenerationRequest
 from .request_validator import BadWords, RequestValidator
-from .sequence import GenerationRequest
 from .worker_thread import TokenizeQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20

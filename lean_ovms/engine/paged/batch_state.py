@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generation.sequence import ClientQueue
+from ..generation.fair_queue import ClientQueue
 from .block_manager import BlockManager, BlockTables
 from .network import AdapterProvider, Network
 from .parts import DraftSource

@@ -22,7 +22,7 @@ from ..generation.backend import (
     SpecDecodeStats,
     WaitingRequests,
 )
-from ..generation.sequence import FairQueue, GenerationRequest
+from ..generation.fair_queue import FairQueue, GenerationRequest
 from ..protocol import PrefixCacheReset, Record, ResetPrefixCache
 from .batch_state import BatchState, Speculation
 from .block_manager import BlockManager, BlockTables

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...config import EngineConfig
     from ...types.engine import Vocabulary
-    from ..generation.sequence import GenerationRequest
+    from ..generation.fair_queue import GenerationRequest
     from ..loading.settings import PipelineSettings
     from .block_manager import BlockManager, BlockTables, Parent
     from .model import PagedModel

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import EngineFailure, RequestError
-from ..generation.sequence import ClientQueue, FairQueue, GenerationRequest, SequenceGroup
+from ..generation.fair_queue import ClientQueue, FairQueue, GenerationRequest, SequenceGroup
 from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache

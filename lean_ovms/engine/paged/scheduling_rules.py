@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Seq
 
-from ..generation.sequence import ClientQueue, SequenceGroup
+from ..generation.fair_queue import ClientQueue, SequenceGroup
 from .sequence import Sequence
 
 MASKS_S = 0.1

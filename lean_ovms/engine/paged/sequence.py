@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError, last_line
 from ...types import SamplingParams
-from ..generation import sequence as generation
+from ..generation.fair_queue import GenerationRequest, QueuedSequence
 from ..generation.request_validator import GREEDY_BELOW
-from ..generation.sequence import GenerationRequest
 
 if TYPE_CHECKING:
     from ..protocol import Record
@@ -141,7 +140,7 @@ class Prepared(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Sequence(generation.QueuedSequence):
+class Sequence(QueuedSequence):
     """A text that is being computed: a choice of a request, or a beam of a search."""
 
     params: SamplingParams

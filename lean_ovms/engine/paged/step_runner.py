@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import EngineFailure, RequestError
 from ..generation.backend import SpecDecodeStats
-from ..generation.sequence import GenerationRequest, repeats
+from ..generation.fair_queue import GenerationRequest, repeats
 from ..protocol import REPETITION, DetailedTokens, Drafted, Failed, Prefilled, Progress, PromptLogprobs, Record, Tokens
 from .model_inputs import Chunk, ModelInputs
 from .network import Network

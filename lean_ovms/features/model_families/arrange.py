@@ -21,7 +21,7 @@ from ...text.template.chat_template import DEFAULT_RENDER_S, CallsWriter, Render
 from ...text.template.messages import Capabilities, prepare, prepare_tools
 from ...types import Json
 from ...util.concurrency import TooSlowInline
-from .probe import TOOL, probe, probe_tools, reads_no_tools
+from .template_capabilities import TOOL, probe, probe_tools, reads_no_tools
 
 Render = Callable[[list[Json], bool, bool], str]
 """Renders messages, given whether there is a tool and add_generation_prompt. It may raise anything."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.engine.generation import image_prompts
-from lean_ovms.engine.generation.sequence import ImagePrompt
+from lean_ovms.engine.generation.image_prompts import ImagePrompt
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.errors import NO_VIDEO, BadRequest
 from lean_ovms.features.genai_pipelines.child.image_tokens import LARGE, SMALL, GenAiImageTokens, Patches

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation import request_validator
-from lean_ovms.engine.generation.sequence import repeats
+from lean_ovms.engine.generation.fair_queue import repeats
 from lean_ovms.engine.paged.parts import NoGrammars
 from lean_ovms.engine.paged.sampling.logit_state import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
-from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.generation.fair_queue import GenerationRequest
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, NoGrammars, one_by_one
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.sequence import Thinking
+from lean_ovms.engine.generation.fair_queue import Thinking
 from lean_ovms.engine.paged.sampling import logits_processors as edits
 from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.sequence import Sequence, engine_params

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lean_ovms.engine.generation.sequence import ClientQueue
+from lean_ovms.engine.generation.fair_queue import ClientQueue
 from lean_ovms.engine.paged.network import LOGITS_INPUT
 from lean_ovms.engine.paged.scheduling_rules import PAUSE, TimeShares
 from tests.engine.paged.harness import Driver, Params

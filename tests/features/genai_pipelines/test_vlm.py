@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.sequence import ImagePrompt
+from lean_ovms.engine.generation.image_prompts import ImagePrompt
 from lean_ovms.engine.protocol import Cancel, Counted, Tokens
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import PipelineRequest
 from lean_ovms.types import Image, SamplingParams

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.generation.fair_queue import GenerationRequest
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.task import Worker

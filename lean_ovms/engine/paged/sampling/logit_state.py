@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...generation.sequence import Thinking
+from ...generation.fair_queue import Thinking
 
 
 class ThinkingState:

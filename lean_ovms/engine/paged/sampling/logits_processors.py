@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....types import SamplingParams
-from ...generation.sequence import Thinking
+from ...generation.fair_queue import Thinking
 from ..sequence import LogitArrays, NoToken, Sequence
 from .logit_state import ThinkingState, TokenCounts
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....engine.generation import image_prompts
-from ....engine.generation.image_prompts import TAG
-from ....engine.generation.sequence import ImagePrompt
+from ....engine.generation.image_prompts import TAG, ImagePrompt
 from ....util.files import read_bytes
 from .guard.pipeline import Handle
 

@@ -20,8 +20,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.generation.image_prompts import TAG
-from ....engine.generation.sequence import ImagePrompt
+from ....engine.generation.image_prompts import TAG, ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
 from ....manifest import GENAI_ADAPTERS

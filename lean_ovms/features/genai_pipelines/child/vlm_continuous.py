@@ -20,7 +20,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.generation import image_prompts
-from ....engine.generation.sequence import ImagePrompt
+from ....engine.generation.image_prompts import ImagePrompt
 from ....engine.loading.pipeline_choice import drafts_of
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import exported_ids

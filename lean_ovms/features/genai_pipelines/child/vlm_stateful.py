@@ -15,7 +15,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.generation import image_prompts
-from ....engine.generation.sequence import ImagePrompt
+from ....engine.generation.image_prompts import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....manifest import GENAI_ADAPTERS

@@ -12,7 +12,7 @@ from ....composition import compose
 from ....config import EngineConfig
 from ....engine.generation import fake_tokenizer as words
 from ....engine.generation.backend import ImagePlaceholders, LongTextEncoder, WaitingRequests
-from ....engine.generation.sequence import GenerationRequest
+from ....engine.generation.fair_queue import GenerationRequest
 from ....engine.paged.engine import Engine
 from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ....engine.paged.sequence import Prepared, Sequence, engine_params

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from ....config import EngineConfig
-from ....engine.generation.sequence import GenerationRequest
+from ....engine.generation.fair_queue import GenerationRequest
 from ....engine.generation.worker_thread import WorkerThread
 from ....engine.protocol import Submit
 from ....errors import (

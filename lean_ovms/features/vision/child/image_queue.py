@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ....engine.generation.sequence import GenerationRequest
+from ....engine.generation.fair_queue import GenerationRequest
 from ....engine.generation.worker_thread import WorkerThread
 from ....engine.paged.network import Rows
 from ....engine.paged.parts import ReleasedRequest

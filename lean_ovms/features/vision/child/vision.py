@@ -11,8 +11,8 @@ import numpy as np
 
 from ....config import EngineConfig
 from ....engine.generation import image_prompts
-from ....engine.generation.image_prompts import TAG
-from ....engine.generation.sequence import GenerationRequest, ImagePrompt
+from ....engine.generation.fair_queue import GenerationRequest
+from ....engine.generation.image_prompts import TAG, ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....engine.paged.engine import ModelTokenizer
 from ....engine.paged.network import NotPageable, Places, VisionFile

@@ -17,7 +17,7 @@ from typing import Literal
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.generation import image_prompts
 from lean_ovms.engine.generation.backend import Grammars, LongTextEncoder
-from lean_ovms.engine.generation.sequence import ImagePrompt
+from lean_ovms.engine.generation.image_prompts import ImagePrompt
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import (
     GuardedOutput,

@@ -6,8 +6,8 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.generation import fake_tokenizer as words
+from lean_ovms.engine.generation.fair_queue import GenerationRequest
 from lean_ovms.engine.generation.fake_tokenizer import EOS
-from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.protocol import Failed, SpokenTokens, Tokens
 from lean_ovms.errors import EngineLost
 from lean_ovms.features.genai_pipelines.child.guard import backend

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.sequence import GenerationRequest
+from lean_ovms.engine.generation.fair_queue import GenerationRequest
 from lean_ovms.errors import BadRequest, EngineFailure
 from lean_ovms.features.vision.child import image_cache
 from lean_ovms.features.vision.child.family import Layout

@@ -28,8 +28,8 @@ from .....engine.generation.backend import (
     SpecDecodeStats,
     WaitingRequests,
 )
+from .....engine.generation.fair_queue import FairQueue, GenerationRequest
 from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
-from .....engine.generation.sequence import FairQueue, GenerationRequest
 from .....engine.loading.pipeline_choice import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .....errors import RESTARTING, BadRequest, EngineFailure, EngineLost, NotSupported, RequestError, last_line

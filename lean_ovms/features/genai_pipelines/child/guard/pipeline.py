@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from .....engine.generation.backend import ImagePlaceholders, LoadedModel
-from .....engine.generation.sequence import ImagePrompt
+from .....engine.generation.image_prompts import ImagePrompt
 from .....types import SamplingParams
 
 Status = Literal["running", "finished", "lost"]

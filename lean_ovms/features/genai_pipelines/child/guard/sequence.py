@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .....engine.generation.sequence import QueuedSequence, repeats
+from .....engine.generation.fair_queue import QueuedSequence, repeats
 from .....engine.protocol import ABSENT, REPETITION, PromptLogprobs, Record, SpokenTokens, Tokens
 from .pipeline import GuardedOutput, Handle, PipelineRequest
 

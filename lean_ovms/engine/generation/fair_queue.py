@@ -1,4 +1,4 @@
-"""Requests and their sequences inside the engine, and the queue that decides whose sequence starts next.
+"""The queue that decides whose sequence starts next, and the requests and sequences in it.
 
 A GenerationRequest is a checked Submit. Its sequences are what is scheduled: one for each of n choices, or one for a
 whole beam search. Backends derive their own sequence classes with more state.
@@ -12,9 +12,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ...types import Image, SamplingParams
+from ...types import SamplingParams
+
+if TYPE_CHECKING:
+    from .image_prompts import ImagePrompt
 
 
 @dataclass(slots=True, eq=False)
@@ -57,22 +60,6 @@ class SequenceGroup:
     """The sequences that have not started, or that were preempted."""
     running: int = 0
     """The number of running sequences."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImagePrompt:
-    """A prompt for a model with vision: a text in which <ov_genai_image_0>, ... mark the places of the images."""
-
-    text: str
-    """The text."""
-    add_special_tokens: bool
-    """Whether the tokenizer adds special tokens such as BOS."""
-    images: tuple[Image, ...] = ()
-    """The images, in the order of their tags' numbers."""
-    salt: str = ""
-    """The salt of the prefix cache: cached blocks with images are shared only with prompts that have the same salt."""
-    audio: tuple[bytes, ...] = ()
-    """The samples (types.audio) for the tags <ov_genai_audio_0>, ..."""
 
 
 class Thinking(NamedTuple):
