@@ -12,11 +12,11 @@ import errno
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .types import Response
@@ -115,10 +115,10 @@ class RequestError(Exception):
         """Returns the headers that a response with this error has."""
         return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
 
-    def to_wire(self) -> list[str | None]:
-        """Returns [class name, message, param, code], and retry_after_s if it is set, for the engine pipe."""
-        wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
-        return [type(self).__name__, self.message, self.param, self.code, *wait_s]
+    def to_wire(self) -> list[Any]:
+        """Returns [class name, message, param, code, attributes set besides these], as JSON for the engine pipe."""
+        more = {name: value for name, value in vars(self).items() if name not in ("message", "param", "code")}
+        return [type(self).__name__, self.message, self.param, self.code, more]
 
 
 @contextmanager
@@ -160,7 +160,14 @@ def too_many_characters(count: int, most: int, param: str | None = None) -> BadR
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most, param)
 
 
-class GrammarInvalid(BadRequest):
+class GrammarRefused(BadRequest):
+    """Status 400: a schema, regular expression or grammar cannot be used."""
+
+    reasons: Mapping[str, str] = {}
+    """Why expressions of a structural tag are refused by themselves, by their numbers; the client does not see it."""
+
+
+class GrammarInvalid(GrammarRefused):
     """Status 400: a schema, regular expression or grammar is invalid, or uses something that is not supported."""
 
     code = "grammar_invalid"
@@ -170,7 +177,7 @@ class SchemaInvalid(GrammarInvalid):
     """Status 400: a JSON Schema is invalid, or no finite value satisfies it."""
 
 
-class GrammarTooComplex(BadRequest):
+class GrammarTooComplex(GrammarRefused):
     """Status 400: a schema, regular expression or grammar exceeds a limit of this server."""
 
     code = "grammar_too_complex"
@@ -388,12 +395,12 @@ _BY_NAME = {
 """The errors that an engine child may send: those that are made as a RequestError is."""
 
 
-def from_wire(fields: list[str | None]) -> RequestError:
+def from_wire(fields: list[Any]) -> RequestError:
     """Recreates an error from what `to_wire` returned. An unknown class name gives an EngineFailure."""
-    name, message, param, code, *wait_s = fields
-    retry_after_s = int(wait_s[0]) if wait_s and wait_s[0] else None
-    error_class = _BY_NAME.get(name or "", EngineFailure)
-    return error_class(message or "unknown error", param=param, code=code, retry_after_s=retry_after_s)
+    name, message, param, code, *more = fields
+    error = _BY_NAME.get(name, EngineFailure)(message or "unknown error", param=param, code=code)
+    vars(error).update(*more)
+    return error
 
 
 def with_param(error: RequestError) -> str:

@@ -46,6 +46,7 @@ def test_status_and_retry_of_one_error_leave_its_class_alone() -> None:
         errors.TooManyRequests("m"),
         errors.TooManyRequests("m", retry_after_s=9),
         errors.EngineFailure("m"),
+        errors.BadRequest("m", status=501),
     ],
 )
 def test_the_front_end_gets_the_error_that_the_engine_sent(error: errors.RequestError) -> None:
@@ -63,6 +64,18 @@ def test_every_kind_of_error_keeps_its_status_on_its_way_from_the_engine() -> No
     for kind in plain:
         again = errors.from_wire(kind("m").to_wire())
         assert (again.status, again.code) == (kind.status, kind.code)
+
+
+def test_the_reasons_for_which_parts_of_a_grammar_are_refused_reach_the_front_end_and_no_client() -> None:
+    error = errors.GrammarInvalid("m", param="p")
+    error.reasons = {"2": "why"}
+
+    again = errors.from_wire(json.loads(json.dumps(error.to_wire())))
+
+    assert isinstance(again, errors.GrammarInvalid)
+    assert again.reasons == {"2": "why"}
+    assert again.body() == errors.GrammarInvalid("m", param="p").body()
+    assert errors.GrammarInvalid("m").reasons == {}
 
 
 def test_an_error_of_an_unknown_class_is_an_engine_failure() -> None:

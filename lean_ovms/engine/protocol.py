@@ -246,7 +246,7 @@ class Submit(Record):
     """The fields of types.SamplingParams that differ from their defaults."""
     constraint: str = ""
     """A structural tag (JSON text; grammar.formats) that the answer must match; "" for none. An invalid or too complex
-    one is Refused (errors.GrammarInvalid, GrammarTooComplex). A new one is compiled before Accepted is sent."""
+    one is Refused (errors.GrammarRefused). A new one is compiled before Accepted is sent."""
     images: list[list[int]] = field(default_factory=list)
     """The height and width in pixels of each image whose tag is in a text prompt."""
     image_times: list[list[float]] = field(default_factory=list)
@@ -347,7 +347,7 @@ class Refused(Record):
 
     id: int
     """The id of the command."""
-    error: list[str | None]
+    error: list[Any]
     """The error in the form of errors.RequestError.to_wire."""
 
 
@@ -460,7 +460,7 @@ class Failed(Record):
 
     id: int
     """The id of the request."""
-    error: list[str | None]
+    error: list[Any]
     """The error in the form of errors.RequestError.to_wire."""
 
 

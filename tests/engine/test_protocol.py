@@ -48,7 +48,7 @@ OF_TYPE = {
     "list[int]": st.lists(ints),
     "list[int] | None": st.none() | st.lists(ints),
     "list[str]": st.lists(st.text()),
-    "list[str | None]": st.lists(st.none() | st.text()),
+    "list[Any]": st.lists(st.none() | st.text() | st.dictionaries(st.text(), st.text())),
     "list[float] | None": st.none() | st.lists(floats),
     "list[float | None]": st.lists(st.none() | floats),
     "list[Sequence[Alternative]]": st.lists(st.lists(st.lists(floats))),

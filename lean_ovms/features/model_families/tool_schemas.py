@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from ...errors import GrammarInvalid, GrammarTooComplex
+from ...errors import GrammarInvalid, GrammarRefused
 from ...grammar.schema import NOTES, flat, resolved
 from ...types import Json
 
@@ -74,7 +74,7 @@ class ParameterSchemas(Mapping[str, Any]):
 def _properties(parameters: Any) -> Json:
     try:
         whole = flat(parameters, parameters)
-    except (GrammarInvalid, GrammarTooComplex, AttributeError, TypeError, RecursionError):
+    except (GrammarRefused, AttributeError, TypeError, RecursionError):
         whole = parameters
     properties = whole.get("properties") if isinstance(whole, dict) else None
     return properties if isinstance(properties, dict) else {}

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex, SchemaInvalid
+from ...errors import BadRequest, GrammarInvalid, GrammarRefused, GrammarTooComplex, SchemaInvalid
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, CannotEnforce, GrammarContext, OutputForm, Tool
 from ...types import Json, OutputConstraint
@@ -45,7 +45,7 @@ class Constraint:
 def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
     """Builds the structural tag of a constraint.
 
-    Raises GrammarInvalid and GrammarTooComplex for the format. For the schemas of tools there are notices instead.
+    Raises GrammarRefused for the format. For the schemas of tools there are notices instead.
     """
     try:
         return _Builder(constraint, context).build()
@@ -253,7 +253,7 @@ class _Builder:
         try:
             tool = _tool(name, function.get("parameters"))
             call = form.one(tool)
-        except (GrammarInvalid, GrammarTooComplex, RecursionError) as error:
+        except (GrammarRefused, RecursionError) as error:
             reason = getattr(error, "message", "its references are circular")
             self.notices.append(f"the schema of the tool {name} is not enforced: {reason}")
             return form.one(_tool(name, ANY_OBJECT))
@@ -309,7 +309,7 @@ def _tool(name: str, parameters: Any) -> Tool:
     """Returns a tool with the schema of its arguments, prepared for a grammar library.
 
     Without parameters the arguments are an empty object, and parameters without a type describe an object. Raises
-    GrammarInvalid and GrammarTooComplex.
+    GrammarRefused.
     """
     if parameters in (None, {}, True):
         return Tool(name, {"type": "object", "properties": {}, "additionalProperties": False}, set())

@@ -65,7 +65,7 @@ class GrammarCost(NamedTuple):
 
 
 def check(text: str, bounds: GrammarBounds) -> Any:
-    """Checks the text of a structural tag, and returns it parsed. Raises GrammarInvalid and GrammarTooComplex."""
+    """Checks the text of a structural tag, and returns it parsed. Raises GrammarRefused."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > bounds.bytes:
         raise too_complex(f"it has {size} bytes; the limit is {bounds.bytes}")

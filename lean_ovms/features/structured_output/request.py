@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import orjson
 
 from ...config import Config
 from ...engine.client.replies import ReplyStream
-from ...errors import GrammarInvalid, GrammarTooComplex
+from ...errors import GrammarInvalid, GrammarRefused, GrammarTooComplex
 from ...grammar.call_syntax import GrammarContext
 from ...observability.logging import safe
 from ...observability.records import Metrics
@@ -70,9 +70,8 @@ class StructuredOutput:
         while True:
             try:
                 reply = await submit(constraint=constraint)
-            except (GrammarInvalid, GrammarTooComplex) as error:
-                reasons, error.param = orjson.loads(error.param or "{}"), None  # of child.queue.checked
-                await self._relax(error, constraint, reasons)
+            except GrammarRefused as error:
+                await self._relax(error, constraint)
                 constraint = await self._build()
             else:
                 break
@@ -100,7 +99,7 @@ class StructuredOutput:
                 built = await self._built()
                 if built.notices and self._strict:
                     raise GrammarInvalid(built.notices[0])
-            except (GrammarInvalid, GrammarTooComplex) as error:
+            except GrammarRefused as error:
                 await self._relax(error)
             else:
                 self._ignored = built.notices
@@ -117,28 +116,23 @@ class StructuredOutput:
         if self._strict:
             raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
 
-    async def _relax(
-        self, error: GrammarInvalid | GrammarTooComplex, tag: str = "", reasons: Mapping[str, str] = grammar.NOTHING
-    ) -> None:
-        """Weakens the constraint, in a thread if its schemas are large. Raises the error if no part may be dropped.
+    async def _relax(self, error: GrammarRefused, tag: str = "") -> None:
+        """Weakens the constraint, in a thread if its schemas are large; `tag` is the structural tag that was refused.
 
-        Args:
-            error: The error of the constraint.
-            tag: The structural tag that the engine refused; "" if there is none.
-            reasons: The reasons for those expressions in it that are refused alone, too, by their numbers.
+        Raises the error if no part may be dropped.
         """
         error.param = error.param or self._constraint.param
         if self._strict:
             raise error
         size = grammar.size(self._constraint, self._context.tools)
-        texts = list(limits.expressions(orjson.loads(tag))) if reasons else []
-        at_fault = {texts[int(number)]: why for number, why in reasons.items()}
+        texts = list(limits.expressions(orjson.loads(tag))) if error.reasons else []
+        at_fault = {texts[int(number)]: why for number, why in error.reasons.items()}
         work = partial(grammar.relax, self._constraint, self._context, error, self._bounds, at_fault)
         self._constraint, self._context, notices = await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
         self._relaxed += notices
 
     async def _built(self) -> Constraint:
-        """Builds the tag of the constraint, in a thread if large. Raises GrammarInvalid and GrammarTooComplex."""
+        """Builds the tag of the constraint, in a thread if large. Raises GrammarRefused."""
         size, limit = grammar.size(self._constraint, self._context.tools), self._bounds.bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")

@@ -139,6 +139,7 @@ def test_a_poisoned_step_harms_only_the_request_that_poisoned_it():
         "The engine failed while it computed this request.",
         None,
         "engine_error",
+        {},
     ]
     assert {i: rig.answer(i).text() for i in texts} == texts
     assert rig.stats().recoveries == 2  # it is tried again, among requests that are known to work

@@ -52,7 +52,7 @@ class Translated(NamedTuple):
 
 
 def translate(tag: Any, converters: Converters) -> Translated:
-    """Translates a structural tag. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag. Raises GrammarRefused."""
     form = tag.get("format") if isinstance(tag, dict) else None
     if not isinstance(form, dict):
         raise GrammarInvalid("The structural tag is not a JSON object with a format")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ....config import EngineConfig
 from ....engine.paged.parts import one_by_one
 from ....engine.paged.sequence import Matcher, NoToken
-from ....errors import GrammarInvalid, GrammarTooComplex
+from ....errors import GrammarInvalid, GrammarRefused, GrammarTooComplex
 from ....types import Json
 from ....types.engine import Vocabulary
 from ....util.resources import cores
@@ -79,13 +79,13 @@ class Reading(NamedTuple):
 
 
 def read(tag: Any) -> Reading:
-    """Translates a structural tag into Lark. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag into Lark. Raises GrammarRefused."""
     done = lark.translate(tag, lark.Converters(_regex, _ebnf, _match))
     return Reading(done.text, tuple(done.notices))
 
 
 def validate(text: str) -> None:
-    """Compiles a grammar without a vocabulary. Raises GrammarInvalid and GrammarTooComplex."""
+    """Compiles a grammar without a vocabulary. Raises GrammarRefused."""
     failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(text, limits=LIMITS)
     if failed:
         raise _error(messages[0])
@@ -127,7 +127,7 @@ class Guidance:
         self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
 
     def compile(self, tag: str) -> None:
-        """Compiles a grammar for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
+        """Compiles a grammar for `matcher`. Raises GrammarRefused."""
         if tag not in self._compiled:
             self._compiled[tag] = self._built(tag)[0], self._tokens.special.needed(_parsed(tag))
 
@@ -293,7 +293,7 @@ def _raise_for(state: Any) -> None:
         raise _error(str(state.get_error()))
 
 
-def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
+def _error(message: str) -> GrammarRefused:
     """Converts an error message of llguidance; positions are removed, since they are not in the client's text."""
     text = _PLACE.sub("", " ".join(_EXCERPT.split(message)[0].split()))[:300]
     if any(word in text for word in ("too many", "too complex", "too deep", "fuel", "limit", "too big", "too large")):

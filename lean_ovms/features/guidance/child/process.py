@@ -24,7 +24,7 @@ def load(message: dict[str, Any]) -> Check:
 
 
 def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-    """Translates a structural tag to Lark and compiles it. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag to Lark and compiles it. Raises GrammarRefused."""
     began = time.process_time()
     reading = library.read(limits.check(tag, bounds))
     library.validate(reading.text)

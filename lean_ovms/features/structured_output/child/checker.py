@@ -97,7 +97,7 @@ class ProcessGrammarChecker:
         return GrammarCost(**{**answer, "notices": tuple(answer.get("notices", ()))})
 
     def ask(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Returns the process's answer to a grammar. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
+        """Returns the process's answer to a grammar. Raises GrammarRefused or Unavailable."""
         if self._process is not None and self._process.poll() is not None:
             log.warning("the grammar process was killed (status %s); starting another one", self.stop())
         if self._process is None:

@@ -24,8 +24,7 @@ from ....engine.generation.worker_thread import WorkerThread
 from ....engine.protocol import Submit
 from ....errors import (
     EngineFailure,
-    GrammarInvalid,
-    GrammarTooComplex,
+    GrammarRefused,
     RequestError,
     TooManyRequests,
     Unavailable,
@@ -245,14 +244,15 @@ def checked(tag: str, checker: GrammarChecker, bounds: GrammarBounds, most_s: fl
         most_s: The seconds after which no further part of a refused grammar is checked alone.
 
     Raises:
-        RequestError: The grammar is refused. `param` is a JSON object with the reasons for those of its expressions, by
-            their numbers, that are refused alone, too, or that were not checked alone.
+        GrammarRefused: The grammar is refused. It has the reasons for those of its expressions that are refused alone,
+            too, or that were not checked alone.
+        RequestError: The grammar could not be checked.
     """
     try:
         return checker.check(tag, bounds)
-    except (GrammarInvalid, GrammarTooComplex) as error:
-        found = dict(_at_fault(tag, checker, bounds, time.monotonic() + most_s))
-        error.param = json.dumps({number: why or error.message for number, why in found.items()}) if found else None
+    except GrammarRefused as error:
+        found = _at_fault(tag, checker, bounds, time.monotonic() + most_s)
+        error.reasons = {str(number): why or error.message for number, why in found}
         raise
 
 
@@ -268,7 +268,7 @@ def _at_fault(tag: str, checker: GrammarChecker, bounds: GrammarBounds, end: flo
                 yield number, ""
             else:
                 checker.check(f'{{"type":"structural_tag","format":{part}}}', bounds)
-        except (GrammarInvalid, GrammarTooComplex) as error:
+        except GrammarRefused as error:
             yield number, error.message
 
 

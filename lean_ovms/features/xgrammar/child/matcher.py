@@ -93,7 +93,7 @@ class XGrammar:
         self._dropped: dict[str, _Compiled] = {}
 
     def compile(self, tag: str) -> None:
-        """Compiles a grammar, so that requests can use it. Raises GrammarInvalid and GrammarTooComplex."""
+        """Compiles a grammar, so that requests can use it. Raises GrammarRefused."""
         if self._known(tag) is None:
             self.check(tag, self._bounds)
 

@@ -53,7 +53,7 @@ class XGrammarCompiler:
         self._x = next((i for i, piece in enumerate(pieces) if piece == b"x"), 0)
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Compiles and tests a grammar, and returns the answer. Raises GrammarInvalid and GrammarTooComplex."""
+        """Compiles and tests a grammar, and returns the answer. Raises GrammarRefused."""
         began = time.process_time()
         whole = limits.check(tag, bounds)
         try:

@@ -313,7 +313,7 @@ def test_a_step_that_fails_ends_those_who_run_and_nobody_who_waits():
     rig = Rig(running=3)
     ids = [rig.submit(text) for text in ("one", "two", "<|raise|>", "four", "five")]
     rig.run()
-    wrong = ["EngineFailure", "The engine failed while it computed this request.", None, "engine_error"]
+    wrong = ["EngineFailure", "The engine failed while it computed this request.", None, "engine_error", {}]
     assert [rig.answer(i).failed for i in ids] == [wrong] * 3 + [None] * 2
     assert [rig.answer(i).text() for i in ids[3:]] == ["four", "five"]
     assert (rig.stats().recoveries, rig.stats().kv_blocks_used) == (1, 0)

@@ -72,7 +72,7 @@ class Checker:
         compiler.clear()
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Measures the cost of a grammar. Raises GrammarInvalid and GrammarTooComplex."""
+        """Measures the cost of a grammar. Raises GrammarRefused."""
         check_schemas(limits.check(tag, bounds))
         before, began = data_bytes(), time.monotonic()
         self._compiler.compile(tag)
