@@ -114,10 +114,27 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
         if audio:
             generation.notices.append('audio has no effect without modalities ["text", "audio"]')
         return None
+    _check(values, generation)
+    own = text_model.voices
+    model = services.helper("audio_output_model", text_model, Speaker) if own is None else None
+    voices = own if model is None else model.voices
+    assert voices is not None
+    with errors_of("audio.voice"):
+        voice = "" if audio.get("voice") is None else read_voice(audio["voice"])
+        voice = voice_of(voice if own is None else voice.lower(), voices, generation.notices)
+    raw = audio["format"] == STREAMED
+    params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
+    rate = params.sample_rate or voices.sample_rate
+    most = (model or text_model).config.of(SpokenTextOptions).max_speech_characters
+    return AudioAnswer(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
+
+
+def _check(values: Values, generation: GenerationBody) -> None:
+    """Raises BadRequest if an answer with these modalities cannot be spoken."""
+    audio, own = values["audio"], generation.model.voices
     if values["modalities"] != ["audio"]:
         raise BadRequest('modalities must be ["text"] or ["text", "audio"]', param="modalities")
-    own = text_model.voices
-    if own is None and not text_model.config.of(AudioChatOptions).audio_output_model:
+    if own is None and not generation.model.config.of(AudioChatOptions).audio_output_model:
         why = (
             "this model does not generate audio; start the server with "
             "--audio_output_model and the name of a text2speech model"
@@ -137,17 +154,6 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
         raise BadRequest("n must be 1 for a spoken answer", param="n")
     if own is not None and generation.output.stop:
         raise BadRequest("stop is not supported for spoken answers of this model", param="stop")
-    model = services.helper("audio_output_model", text_model, Speaker) if own is None else None
-    voices = own if model is None else model.voices
-    assert voices is not None
-    with errors_of("audio.voice"):
-        voice = "" if audio.get("voice") is None else read_voice(audio["voice"])
-        voice = voice_of(voice if own is None else voice.lower(), voices, generation.notices)
-    raw = audio["format"] == STREAMED
-    params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
-    rate = params.sample_rate or voices.sample_rate
-    most = (model or text_model).config.of(SpokenTextOptions).max_speech_characters
-    return AudioAnswer(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
 
 
 class SpokenStream(WrappedStream):

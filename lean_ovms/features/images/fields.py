@@ -177,32 +177,9 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
         raise BadRequest("prompt is empty", param="prompt")
     model = services.named_model(values, ImageModel)
     files = _files(values, model)
-    options = model.config.of(ImageOptions)
-    count = _one_of(values, "n", "num_images_per_prompt") or 1
-    _check_limit("n", count, options.max_num_images_per_prompt)
-    steps = values["num_inference_steps"] or options.default_num_inference_steps or model.images.steps
-    _check_limit("num_inference_steps", steps, options.max_num_inference_steps)
-    width, height = _size(values, model, own=bool(files))
-    stream, partial_images = values.get("stream", False), values.get("partial_images", 0)
-    if partial_images and not stream:
-        raise BadRequest("partial_images requires stream to be true", param="partial_images")
-    if values["output_format"] == "png" and values["output_compression"] < 100:
-        raise BadRequest("output_compression is not supported for png; use jpeg or webp", param="output_compression")
+    images, stream = _images(values, model, edits=bool(files)), values.get("stream", False)
     if record := current_record.get():
         record.stream = stream
-    seed = _one_of(values, "rng_seed", "seed")
-    seed = secrets.randbelow(UINT32_MAX + 1) if seed is None else seed
-    names = [*PIPELINE.names, *([STRENGTH.name] if files else [])]
-    params = ImageParams(
-        width=width,
-        height=height,
-        steps=steps,
-        seed=seed,
-        format=values["output_format"],
-        compression=values["output_compression"],
-        partial_images=partial_images,
-        more={name: values[name] for name in names if values[name] is not None},
-    )
     ignored = IGNORED.names | {"input_fidelity"} | (set() if files else {STRENGTH.name})
     notices = common_fields.warnings(fields, body)
     notices += [
@@ -213,11 +190,46 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
     return ImageGenerationRequest(
         model=model,
         prompt=values.get("prompt", ""),
-        images=[replace(params, seed=(seed + number) & UINT32_MAX) for number in range(count)],
+        images=images,
         files=files,
         stream=stream,
         headers=warning_headers(notices),
     )
+
+
+def _images(values: Values, model: ImageModel, *, edits: bool) -> list[ImageParams]:
+    """Returns the parameters of each image, which differ in their seeds. Raises BadRequest.
+
+    Args:
+        values: The values of the fields.
+        model: The model, whose options limit the values.
+        edits: Whether there is an image to edit.
+    """
+    options = model.config.of(ImageOptions)
+    count = _one_of(values, "n", "num_images_per_prompt") or 1
+    _check_limit("n", count, options.max_num_images_per_prompt)
+    steps = values["num_inference_steps"] or options.default_num_inference_steps or model.images.steps
+    _check_limit("num_inference_steps", steps, options.max_num_inference_steps)
+    width, height = _size(values, model, own=edits)
+    partial_images = values.get("partial_images", 0)
+    if partial_images and not values.get("stream", False):
+        raise BadRequest("partial_images requires stream to be true", param="partial_images")
+    if values["output_format"] == "png" and values["output_compression"] < 100:
+        raise BadRequest("output_compression is not supported for png; use jpeg or webp", param="output_compression")
+    seed = _one_of(values, "rng_seed", "seed")
+    seed = secrets.randbelow(UINT32_MAX + 1) if seed is None else seed
+    names = [*PIPELINE.names, *([STRENGTH.name] if edits else [])]
+    first = ImageParams(
+        width=width,
+        height=height,
+        steps=steps,
+        seed=seed,
+        format=values["output_format"],
+        compression=values["output_compression"],
+        partial_images=partial_images,
+        more={name: values[name] for name in names if values[name] is not None},
+    )
+    return [replace(first, seed=(seed + number) & UINT32_MAX) for number in range(count)]
 
 
 def _files(values: Values, model: ImageModel) -> list[ImageRequest]:

@@ -69,8 +69,9 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
         RequestError: The body suits no endpoint of the model, or the model does not exist.
     """
     named = name or body.get("model")
-    only = services.registry.default_of(Model)
-    model = services.registry.get(named if isinstance(named, str) and named else only) if named or only else None
+    if not named or not isinstance(named, str):
+        named = services.registry.default_of(Model)
+    model = services.registry.get(named) if named else None
     composition = services.config.composition
     if model is None or isinstance(model, TextModel):
         bodies: tuple[tuple[tuple[str, ...], str], ...] = GENERATING

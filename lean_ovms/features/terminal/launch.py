@@ -63,22 +63,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     model = client.asked_for(config, given.model, words)
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (arguments for {name} must follow --)")
-    agent = AGENTS[name]
-    rows = client.models()
-    context = next((row.get("max_model_len") for row in rows if row["id"] == model), None) or 0
-    if 0 < context < (first := agent["first_prompt"]):
-        note = (
-            f"the context of {model} has {context} tokens, but the first prompt of {agent['title']} has about {first}"
-        )
+    context = next((row.get("max_model_len") for row in client.models() if row["id"] == model), None) or 0
+    if 0 < context < (first := AGENTS[name]["first_prompt"]):
+        title = AGENTS[name]["title"]
+        note = f"the context of {model} has {context} tokens, but the first prompt of {title} has about {first}"
         print(f"lean_ovms launch: {note}", file=sys.stderr)
-    key = checked(config).api_key or NO_KEY
-    numbers = {"{context}": context, "{answer}": context // ANSWER}
-    places = {"{url}": client.url, "{model}": model, "{key}": key, **numbers}
-    known = agent if context >= agent.get("least_context", 1) else {}
-    variables = {**agent["environment"], **known.get("context_environment", {})}
-    added = {name: _as_text(_filled(value, places)) for name, value in variables.items()}
-    arguments = [*agent["arguments"], *known.get("context_arguments", ())]
-    command = [name, *_filled(arguments, places), *further]
+    server = {"{url}": client.url, "{model}": model, "{key}": checked(config).api_key or NO_KEY}
+    added, arguments = _settings(AGENTS[name], server, context)
+    command = [name, *arguments, *further]
     if program and not given.print:
         sys.stdout.flush()
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores the signal, and the program would inherit this
@@ -90,6 +82,21 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def _state(name: str, environ: Mapping[str, str]) -> str:
     return "installed" if shutil.which(name, path=environ.get("PATH")) else AGENTS[name]["install"]
+
+
+def _settings(agent: Mapping[str, Any], server: Mapping[str, str], context: int) -> tuple[dict[str, str], list[str]]:
+    """Returns the environment variables and the arguments of an agent.
+
+    Args:
+        agent: The properties of the agent.
+        server: The values of the server for the placeholders.
+        context: The model's context length in tokens; 0 if it is not known.
+    """
+    places: dict[str, str | int] = {**server, "{context}": context, "{answer}": context // ANSWER}
+    known = agent if context >= agent.get("least_context", 1) else {}
+    variables = {**agent["environment"], **known.get("context_environment", {})}
+    arguments = _filled([*agent["arguments"], *known.get("context_arguments", ())], places)
+    return {name: _as_text(_filled(value, places)) for name, value in variables.items()}, arguments
 
 
 def _filled(value: Any, places: Mapping[str, str | int]) -> Any:

@@ -17,7 +17,7 @@ from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pr
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.text_encoder import SAMPLE_TEXTS
 from lean_ovms.errors import StartError
-from lean_ovms.features.gguf.child import tokenizer
+from lean_ovms.features.gguf.child import merges, tokenizer
 from lean_ovms.features.gguf.child.tokenizer import COMPOSED, PRE_TOKENIZERS, GgufTokenizer
 from tests.makers import zoo_gguf
 from tests.makers.make_gguf import words
@@ -139,11 +139,11 @@ def test_merges_are_all_cuts_of_a_piece_into_two(monkeypatch, bits, at_once):
     dice = random.Random(3)
     found = {"".join(dice.choices("ab\u4e2d", k=dice.randrange(1, 6))) for _ in range(200)}
     tokens = [*dict.fromkeys(["", "\U0001f600", *sorted(found, key=lambda _: dice.random())])]
-    monkeypatch.setattr(tokenizer, "TABLE_BITS", bits)
-    monkeypatch.setattr(tokenizer, "AT_ONCE", at_once)
+    monkeypatch.setattr(merges, "TABLE_BITS", bits)
+    monkeypatch.setattr(merges, "AT_ONCE", at_once)
     cuts = ((token[:place], token[place:]) for token in tokens for place in range(1, len(token)))
     pairs = [(tokens.index(first), tokens.index(second)) for first, second in cuts if {first, second} <= {*tokens}]
-    assert [*zip(*tokenizer._cuts(tokens), strict=True)] == pairs
+    assert [*zip(*merges._cuts(tokens), strict=True)] == pairs
     assert len(pairs) > 100
 
 

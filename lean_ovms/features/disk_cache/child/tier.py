@@ -221,20 +221,18 @@ class DiskTier(StepHook):
         last = self._reachable(chain, keys, usable)
         cached, chain, keys = [block for block, _ in found[:last]], chain[:last], keys[: max(0, last - len(found))]
         blocks.release([block for block, _ in found[last:]])
-        slot, until = NO_STATE, 0.0
-        if last > usable:
-            slot_key = state_key(keys[-1] if keys else self._keys.get(chain[-1]) or b"")
-            first = keys[0] if keys else slot_key
-            for other in self._reading.values():
-                if first == other.slot_key or first in other.keys:
-                    blocks.release(cached)
-                    other.followers.add(sequence)
-                    return True
-            if len(keys) <= blocks.available and len(self._reading) < QUEUED_READS:
-                until = self._worth((last - usable) * size, len(keys) * self._block_bytes + self._state_bytes)
-            if until and states.total and (slot := states.allocate()) == NO_STATE:
-                until = 0.0
-        if not until:
+        if last <= usable:
+            blocks.release(cached)
+            return False
+        slot_key = state_key(keys[-1] if keys else self._keys.get(chain[-1]) or b"")
+        if self._follow(sequence, keys[0] if keys else slot_key):
+            blocks.release(cached)
+            return True
+        room = len(keys) <= blocks.available and len(self._reading) < QUEUED_READS
+        read_bytes = len(keys) * self._block_bytes + self._state_bytes
+        wait_s = self._worth((last - usable) * size, read_bytes) if room else 0.0
+        slot = states.allocate() if wait_s and states.total else NO_STATE
+        if not wait_s or (states.total and slot == NO_STATE):
             blocks.release(cached)
             return False
         self._reading[sequence] = read = BlockRead(
@@ -246,10 +244,18 @@ class DiskTier(StepHook):
             tokens=[ids[at * size : (at + 1) * size] for at in range(len(chain), last)],
             slot=slot,
             slot_key=slot_key,
-            until=time.monotonic() + until,
+            until=time.monotonic() + wait_s,
         )
         self.reader.begin(read)
         return True
+
+    def _follow(self, sequence: Sequence, first: bytes) -> bool:
+        """Has a sequence wait for the read of another one that includes this key; returns False if there is none."""
+        for other in self._reading.values():
+            if first == other.slot_key or first in other.keys:
+                other.followers.add(sequence)
+                return True
+        return False
 
     def _known(self, sequence: Sequence, chain: list[int], root: Parent) -> list[bytes]:
         """Returns the keys of a sequence's blocks on disk that follow its blocks in memory.

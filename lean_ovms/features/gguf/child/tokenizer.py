@@ -8,12 +8,11 @@ kind "gpt2" names its pre-tokenizer; the regular expressions for llama.cpp's nam
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....engine.loading.text_encoder import JsonTokenizer
 from ....engine.loading.vocabulary import byte_fallback, text_to_bytes
@@ -22,6 +21,7 @@ from ....types.engine import Vocabulary
 from .. import header as gguf
 from ..header import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from ..model_file import header_of
+from . import merges
 
 APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -189,14 +189,45 @@ SPECIAL = (CONTROL, UNKNOWN, USER_DEFINED)
 """The types of tokens that are recognized anywhere in a text."""
 SPACE = "\u2581"
 CAPITAL = re.compile("[A-Z]")
-MAX_PIECE = 4096
-"""The most characters of a piece, since the memory for merging it grows with their square."""
-HASHED = 0x9E3779B97F4A7C15
-"""The number whose powers the characters of a text are multiplied by: odd, and with as many bits set as not."""
-AT_ONCE = 1 << 12
-"""The tokens that are cut at once: what is computed of them stays in the processor's cache."""
-TABLE_BITS = 20
-"""The first bits of a hash by which it is looked up."""
+
+
+class TokenizerKind(NamedTuple):
+    """The kind of tokenizer that a file describes, with the habits of its family."""
+
+    model: str
+    """The name of the algorithm: gpt2, llama, gemma4, t5 or bert."""
+    pre: str | None
+    """llama.cpp's name of the pre-tokenizer; None if the file has none."""
+    pieces: bool
+    """Whether the tokens are texts with SPACE for blanks, and not bytes in the notation of GPT-2."""
+    lists_merges: bool
+    """Whether the file lists the merges of pieces; otherwise they follow from the scores."""
+    prefix: bool
+    """Whether a space is put before texts."""
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> TokenizerKind:
+        """Returns the kind that the metadata of a file describes."""
+        model, pre = metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre")
+        lists_merges = model == "gemma4" or pre == GRANITE_LARGE
+        pieces = model != "gpt2" or lists_merges
+        prefix = pieces and bool(metadata.get("tokenizer.ggml.add_space_prefix", not lists_merges))
+        return cls(model, pre, pieces, lists_merges, prefix)
+
+    @property
+    def words(self) -> bool:
+        """Whether the tokens are words and suffixes (WordPiece)."""
+        return self.model == "bert"
+
+    @property
+    def unigram(self) -> bool:
+        """Whether words are divided into the most probable pieces."""
+        return self.model == "t5"
+
+    @property
+    def framed(self) -> bool:
+        """Whether texts begin and end with special tokens unless the file says otherwise."""
+        return self.unigram or self.pre in ROBERTA
 
 
 class GgufTokenizer:
@@ -206,42 +237,19 @@ class GgufTokenizer:
         """Builds the tokenizer that a file describes. Raises StartError if that is not possible."""
         header = header_of(path)
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
-        kinds = _kinds(metadata.get("tokenizer.ggml.token_type"), tokens)
-        model = metadata["tokenizer.ggml.model"]
-        pre, words, unigram = metadata.get("tokenizer.ggml.pre"), model == "bert", model == "t5"
-        merged = model == "gemma4" or pre == GRANITE_LARGE
-        pieces = model != "gpt2" or merged
-        framed = unigram or pre in ROBERTA
-        self.single = _frame(header, "bos", pieces or framed), _frame(header, "eos", framed)
-        if words:
-            self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
-        self.between = self.single[1]
-        if not words and metadata.get("tokenizer.ggml.add_sep_token", framed):
-            self.between += _mark(header, tokens, "seperator", "</s>")
-        prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces and not merged)) and pieces
+        types, kind = _types(metadata.get("tokenizer.ggml.token_type"), tokens), TokenizerKind.of(metadata)
+        self.single, self.between = _special_tokens(header, tokens, kind)
         try:
-            if words:
-                made = _wordpiece(header, tokens, kinds)
-            elif unigram:
-                made = _unigram(header, tokens, kinds, prefix)
-            else:
-                made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
-            texts = [token.removeprefix(SPACE) for token in tokens] if words else tokens
-            _add_tokens(made, texts, kinds, -1 if words or pre in GRANITE else _id(header, "mask"))
+            made = _built(header, tokens, types, kind)
         except Exception as error:  # the library raises Exception itself
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
         self.library = JsonTokenizer(made)
         self.vocabulary = Vocabulary(
-            pieces=_pieces(tokens, kinds, pieces),
-            special=frozenset(i for i, kind in enumerate(kinds) if kind in (CONTROL, UNKNOWN)),
-            strip_leading_space=prefix,
+            pieces=_pieces(tokens, types, kind.pieces),
+            special=frozenset(i for i, each in enumerate(types) if each in (CONTROL, UNKNOWN)),
+            strip_leading_space=kind.prefix,
         )
-        ends = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
-        ends |= {token: i for i, token in enumerate(tokens) if merged and token == TOOL_RESPONSE}
-        if any(ends.keys() >= both for both in IN_MESSAGES):
-            ends.pop("<|end|>", None)
-        named = {_id(header, name) for name in NAMED}
-        self.ends = {i for i in {*ends.values(), *named} if i >= 0}
+        self.ends = _ends(header, tokens, types, kind)
         # What is needed later, so that the header with its vocabulary and scores (tens of megabytes) can be freed.
         self._ids = {name: _id(header, name) for name in ("eos", "padding")}
         self._texts = {name: header.token(name) for name in ("bos", "eos")}
@@ -279,7 +287,7 @@ class GgufTokenizer:
         return self._template
 
 
-def _kinds(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
+def _types(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
     """Returns the type of each token. The tokens in MARKS are control tokens if the file calls them user-defined."""
     kinds = stated or [NORMAL] * len(tokens)
     return [
@@ -290,6 +298,65 @@ def _kinds(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
 def _id(header: gguf.Header, name: str) -> int:
     value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
     return value if type(value) is int and 0 <= value < header.vocab_size else -1
+
+
+def _special_tokens(
+    header: gguf.Header, tokens: Sequence[str], kind: TokenizerKind
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]:
+    """Returns the ids before and after a text, and those between the texts of a pair.
+
+    Args:
+        header: The header of the file.
+        tokens: The texts of the vocabulary's tokens.
+        kind: The kind of tokenizer.
+    """
+    if kind.words:
+        end = _mark(header, tokens, "seperator", "[SEP]")
+        return (_mark(header, tokens, "cls", "[CLS]"), end), end
+    end = _frame(header, "eos", kind.framed)
+    between = end
+    if header.metadata.get("tokenizer.ggml.add_sep_token", kind.framed):
+        between += _mark(header, tokens, "seperator", "</s>")
+    return (_frame(header, "bos", kind.pieces or kind.framed), end), between
+
+
+def _built(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], kind: TokenizerKind) -> Any:
+    """Builds the library's tokenizer. Raises Exception if it refuses the vocabulary.
+
+    Args:
+        header: The header of the file.
+        tokens: The texts of the vocabulary's tokens.
+        types: The type of each token.
+        kind: The kind of tokenizer.
+    """
+    if kind.words:
+        made = _wordpiece(header, tokens, types)
+        tokens = [token.removeprefix(SPACE) for token in tokens]
+    elif kind.unigram:
+        made = _unigram(header, tokens, types, kind.prefix)
+    elif kind.pieces:
+        made = _sentencepiece(header, tokens, kind.prefix, kind.lists_merges)
+    else:
+        made = _bytes(header, tokens)
+    _add_tokens(made, tokens, types, -1 if kind.words or kind.pre in GRANITE else _id(header, "mask"))
+    return made
+
+
+def _ends(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], kind: TokenizerKind) -> set[int]:
+    """Returns the ids of the tokens that end an answer.
+
+    Args:
+        header: The header of the file.
+        tokens: The texts of the vocabulary's tokens.
+        types: The type of each token.
+        kind: The kind of tokenizer.
+    """
+    ends = {token: i for i, token in enumerate(tokens) if types[i] == CONTROL and token in ENDS}
+    ends |= {token: i for i, token in enumerate(tokens) if kind.lists_merges and token == TOOL_RESPONSE}
+    if any(ends.keys() >= both for both in IN_MESSAGES):
+        ends.pop("<|end|>", None)
+    named = (_id(header, name) for name in NAMED)
+    return {i for i in (*ends.values(), *named) if i >= 0}
 
 
 def _mark(header: gguf.Header, tokens: Sequence[str], name: str, usual: str) -> tuple[int, ...]:
@@ -326,9 +393,8 @@ def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
     if name not in PRE_TOKENIZERS:
         raise ValueError(f"the pre-tokenizer {name} is not supported")
-    merges = _pairs(header)
     vocab = {token: i for i, token in enumerate(tokens)}
-    made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
+    made = Tokenizer(models.BPE(vocab=vocab, merges=merges.listed(header), ignore_merges=name in WHOLE_WORDS))
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.pre_tokenizer = pre_tokenizers.Sequence([*splits, to_bytes])
@@ -337,21 +403,6 @@ def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
     if steps:
         made.normalizer = normalizers.Sequence(steps)
     return made
-
-
-def _pairs(header: gguf.Header) -> list[tuple[str, str]]:
-    """Returns the two parts of each merge, of which the first may begin with a space. Raises ValueError."""
-    return [
-        (first, second) if first and second else _pair(text)
-        for text in header.strings("tokenizer.ggml.merges")
-        for first, _, second in [text.partition(" ")]
-    ]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """Splits the text of a merge at the first space that is not its first character. Raises ValueError."""
-    place = text.index(" ", 1)
-    return text[:place], text[place + 1 :]
 
 
 def _sentencepiece(header: gguf.Header, tokens: Sequence[str], prefix: bool, merged: bool) -> Any:
@@ -366,100 +417,13 @@ def _sentencepiece(header: gguf.Header, tokens: Sequence[str], prefix: bool, mer
     from tokenizers import Tokenizer, models, normalizers
 
     vocab = {token: i for i, token in enumerate(tokens)}
-    merges = _pairs(header) if merged else _scored_merges(header, vocab)
+    pairs = merges.listed(header) if merged else merges.from_scores(header, vocab)
     unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
     name = tokens[unknown] if type(unknown) is int and 0 <= unknown < len(tokens) else None
-    made = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=True))
+    made = Tokenizer(models.BPE(vocab=vocab, merges=pairs, unk_token=name, fuse_unk=True, byte_fallback=True))
     steps = [normalizers.Prepend(SPACE)] if prefix else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
     return made
-
-
-def _scored_merges(header: gguf.Header, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    """Derives the merges from the scores of pieces; the merge with the best score comes first. Raises ValueError."""
-    scores = header.metadata.get("tokenizer.ggml.scores")
-    if not isinstance(scores, list) or len(scores) < header.vocab_size:
-        raise ValueError("its pieces have no scores")
-    if max(map(len, vocab)) > MAX_PIECE:
-        raise ValueError(f"a piece has more than {MAX_PIECE} characters")
-    ranked = np.argsort(-np.array([scores[i] for i in vocab.values()]), kind="stable")
-    tokens = [*map([*vocab].__getitem__, ranked.tolist())]
-    firsts, seconds = _cuts(tokens)
-    return [*zip(map(tokens.__getitem__, firsts), map(tokens.__getitem__, seconds), strict=True)]
-
-
-def _cuts(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Returns all ways to cut a token into two other tokens, as the indices of the first and of the second ones.
-
-    The ways are in the order of the tokens, and those of one token in the order of the cuts. All parts are compared at
-    once by hashes, since comparing them one by one takes a second for Gemma's vocabulary. If two hashes were equal by
-    accident, the library would refuse the merge.
-    """
-    some = [_Characters(tokens[first : first + AT_ONCE]) for first in range(0, len(tokens), AT_ONCE)]
-    known = _KnownHashes(np.concatenate([each.hashes(each.begins, each.ends) for each in some]))
-    firsts: list[int] = []
-    seconds: list[int] = []
-    for each in some:
-        begins, ends = (np.repeat(places, each.ends - each.begins) for places in (each.begins, each.ends))
-        cuts = np.arange(len(begins))
-        second = known.find(each.hashes(cuts, ends))
-        kept = (second >= 0) & (cuts > begins)
-        first = known.find(each.hashes(begins[kept], cuts[kept]))
-        firsts += first[first >= 0].tolist()
-        seconds += second[kept][first >= 0].tolist()
-    return firsts, seconds
-
-
-class _Characters:
-    """The characters of some tokens one after the other, with hashes of all parts.
-
-    A hash is a polynomial of a part's characters modulo 2**64.
-    """
-
-    def __init__(self, tokens: Sequence[str]) -> None:
-        """Computes the sums of which hashes are differences."""
-        codes = np.frombuffer("".join(tokens).encode("utf-32-le"), np.uint32)
-        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-        self.ends = np.cumsum(lengths)
-        """The end of each token."""
-        self.begins = self.ends - lengths
-        """The beginning of each token."""
-        powers, self._inverses = (
-            np.cumprod(np.full(len(codes) + 1, number, np.uint64)) for number in (HASHED, pow(HASHED, -1, 1 << 64))
-        )
-        self._sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes * powers[:-1])])
-        self._inverses *= np.uint64(HASHED)
-
-    def hashes(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Returns the hash of each part with such a beginning and end."""
-        found: NDArray[np.uint64] = (self._sums[ends] - self._sums[begins]) * self._inverses[begins]
-        return found
-
-
-class _KnownHashes:
-    """Finds hashes among known ones by a table with the place of the first one that begins with the same bits.
-
-    This takes a quarter of the time of a binary search.
-    """
-
-    def __init__(self, hashes: NDArray[np.uint64]) -> None:
-        """Sorts the hashes, and makes the table."""
-        self._order = np.append(np.argsort(hashes), -1)
-        self._shift = np.uint64(64 - TABLE_BITS)
-        ranked = hashes[self._order[:-1]]
-        self._ranked = np.append(ranked, np.uint64(2**64 - 1))  # the last one is no known hash, and none is larger
-        beginnings = ranked >> self._shift
-        places = np.flatnonzero(np.diff(beginnings, prepend=~beginnings[:1]))
-        self._most = int(np.diff(places, append=len(ranked)).max(initial=0))  # that begin with the same bits
-        self._table = np.full(1 << TABLE_BITS, len(ranked))
-        self._table[beginnings[places]] = places
-
-    def find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Returns the index of each hash among the known ones, or -1 if it is not known."""
-        places = self._table[hashes >> self._shift]
-        for _ in range(self._most - 1):
-            places += self._ranked[places] < hashes
-        return np.where(self._ranked[places] == hashes, self._order[places], -1)
 
 
 def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], prefix: bool) -> Any:

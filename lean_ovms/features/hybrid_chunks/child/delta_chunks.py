@@ -137,11 +137,10 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
         states after the chunk before, and the requested states so far. Its results are True, the outputs, the states
         after the chunk, and the requested states.
     """
-    key_heads, heads, key_size, size, query_eps, key_eps = sizes
     rows = ops.parameter([1, CHUNK, convolution.channels], kind)
-    gate, beta = (ops.parameter([1, CHUNK, heads], np.float32) for _ in range(2))
+    gate, beta = (ops.parameter([1, CHUNK, sizes.heads], np.float32) for _ in range(2))
     length, start, write = (ops.parameter([1], np.int32) for _ in range(3))
-    shapes = [convolution.channels, convolution.length], [heads, size, key_size]
+    shapes = [convolution.channels, convolution.length], [sizes.heads, sizes.size, sizes.key_size]
     tables = [ops.parameter([-1, *shape], kind) for shape in shapes]
     last = [ops.parameter([1, *shape], np.float32) for shape in shapes]
     kept_states = [ops.parameter([-1, *shape], kind) for shape in shapes]
@@ -150,25 +149,47 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
     first = ops.maximum(start, _int32(0))
     begun = [ops.convert(ops.gather(table, first, _int64(0)), "f32") for table in tables]
     row_state, state = (ops.select(begins, new, old) for new, old in zip(begun, last, strict=True))
-    (query, key, value), row_after = convolution.computed(ops.convert(rows, "f32"), row_state, length)
+    values, row_after = convolution.computed(ops.convert(rows, "f32"), row_state, length)
     real = ops.convert(ops.less(_int32(np.arange(CHUNK)[:, None]), length), "f32")
-    owners = np.arange(heads) // (heads // key_heads)
+    outputs, state_after = _delta_rule(sizes, values, ops.multiply(gate, real), ops.multiply(beta, real), state)
+    after = row_after, state_after
+    chosen = ops.reshape(ops.non_zero(write), _int64([-1]), False)
+    written = [ops.convert(ops.gather(each, chosen, _int64(0)), kind.to_string()) for each in after]
+    written = [ops.concat(pair, 0) for pair in zip(kept_states, written, strict=True)]
+    return ov.Model([ops.constant(np.array([True])), outputs, *after, *written], parameters)
+
+
+def _delta_rule(sizes: Sizes, values: list[Any], gate: Any, beta: Any, state: Any) -> tuple[Any, Any]:
+    """Applies the delta rule to the tokens of one chunk.
+
+    Args:
+        sizes: The sizes of the delta rule.
+        values: The queries, keys and values, each [1, CHUNK, heads, numbers].
+        gate: The logarithm of each head's decay at each token [1, CHUNK, heads]; 0 for padding.
+        beta: The weight of each token for each head [1, CHUNK, heads]; 0 for padding.
+        state: The state before the chunk [1, heads, size, key_size].
+
+    Returns:
+        The outputs [1, CHUNK, heads, size], and the state after the chunk.
+    """
+    owners = np.arange(sizes.heads) // (sizes.heads // sizes.key_heads)
 
     def turned(values: Any) -> Any:
         """Transposes values to [1, heads, CHUNK, numbers]."""
         return ops.transpose(values, _int64([0, 2, 1, 3]))
 
     def scalars(values: Any, axis: int) -> Any:
-        """Returns a number for each head and token [1, heads, CHUNK] with one more axis, and zeros for padding."""
-        return ops.unsqueeze(ops.transpose(ops.multiply(values, real), _int64([0, 2, 1])), _int64(axis))
+        """Returns a number for each head and token [1, heads, CHUNK] with one more axis."""
+        return ops.unsqueeze(ops.transpose(values, _int64([0, 2, 1])), _int64(axis))
 
     def repeated(values: Any) -> Any:
         """Repeats the values of each key head for the heads that share it."""
-        return values if heads == key_heads else ops.gather(values, _int64(owners), _int64(1))
+        return values if sizes.heads == sizes.key_heads else ops.gather(values, _int64(owners), _int64(1))
 
-    q = ops.multiply(normalized(turned(query), query_eps), _float32(key_size**-0.5))
-    k = normalized(turned(key), key_eps)
-    v, b, g, ones = turned(value), scalars(beta, 3), scalars(gate, 3), np.ones((CHUNK, CHUNK))
+    query, key, v = map(turned, values)
+    q = ops.multiply(normalized(query, sizes.query_eps), _float32(sizes.key_size**-0.5))
+    k = normalized(key, sizes.key_eps)
+    b, g, ones = scalars(beta, 3), scalars(gate, 3), np.ones((CHUNK, CHUNK))
     # Cumulative logarithms from the beginning of the chunk.
     decayed = ops.matmul(_float32(np.tril(ones)), g, False, False)
     before_each = ops.matmul(scalars(gate, 2), _float32(-np.triu(ones)), False, False)
@@ -185,11 +206,7 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
     from_state = ops.split(ops.matmul(ops.concat([read, ops.multiply(q, decay)], 2), state, False, True), _int64(2), 2)
     additions = ops.add(added, from_state.output(0))
     outputs = ops.add(from_state.output(1), ops.matmul(seen, additions, False, False))
-    after = row_after, ops.add(ops.multiply(state, end), ops.matmul(additions, kept, True, False))
-    chosen = ops.reshape(ops.non_zero(write), _int64([-1]), False)
-    written = [ops.convert(ops.gather(each, chosen, _int64(0)), kind.to_string()) for each in after]
-    written = [ops.concat(pair, 0) for pair in zip(kept_states, written, strict=True)]
-    return ov.Model([ops.constant(np.array([True])), turned(outputs), *after, *written], parameters)
+    return turned(outputs), ops.add(ops.multiply(state, end), ops.matmul(additions, kept, True, False))
 
 
 def _inverse(lower: Any) -> Any:

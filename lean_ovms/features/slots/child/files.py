@@ -56,6 +56,43 @@ class SlotUse(NamedTuple):
 UNUSED = SlotUse("", array("q"), 0.0)
 
 
+class SlotHead(NamedTuple):
+    """The header of a file."""
+
+    checksum: int
+    """The checksum of everything after it."""
+    salt_bytes: int
+    """The size of the cache salt in bytes."""
+    tokens: int
+    """The number of tokens."""
+    blocks: int
+    """The number of blocks."""
+    states: int
+    """The number of states."""
+    size: int
+    """The size of the file in bytes."""
+
+    @property
+    def text_bytes(self) -> int:
+        """The size in bytes of the part between the header and the blocks."""
+        return self.salt_bytes + NUMBER_BYTES * (self.tokens + self.states)
+
+    def parsed(self, text: bytes) -> tuple[str, array[int], array[int]]:
+        """Returns the cache salt, the tokens, and the numbers of blocks before the states.
+
+        Raises BadRequest if these are wrong; `text` is the part between the header and the blocks.
+        """
+        numbers = array("q", text[self.salt_bytes :])
+        ids, places = numbers[: self.tokens], numbers[self.tokens :]
+        try:
+            salt = text[: self.salt_bytes].decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise BadRequest(WRONG, param="filename") from None
+        if min(ids, default=0) < 0 or not all(0 < at <= self.blocks for at in places):
+            raise BadRequest(WRONG, param="filename")
+        return salt, ids, places
+
+
 class SlotFiles:
     """The slots of one engine, and their files. Only the engine's thread calls it, and steps wait meanwhile."""
 
@@ -198,38 +235,21 @@ class SlotFiles:
         return size
 
     def _read(self, slot: int, file: int) -> tuple[int, int]:
-        blocks, states, size = self._blocks, self._states, self._blocks.block_size
-        whole = os.fstat(file).st_size
-        head = os.pread(file, HEAD.size, 0)
-        if len(head) < HEAD.size:
-            raise BadRequest(WRONG, param="filename")
-        magic, fingerprint, check, salt_bytes, tokens, stored = HEAD.unpack(head)
-        count, left = divmod(tokens, size)
-        text_bytes = salt_bytes + NUMBER_BYTES * (tokens + stored)
-        wanted = HEAD.size + text_bytes + count * nbytes(self._network.block_buffers(0))
-        wanted += stored * nbytes(self._network.state_buffers(0)) if states.total else 0
-        known = (magic, fingerprint, whole, left) == (MAGIC, self._fingerprint, wanted, 0)
-        if not known or salt_bytes > MOST_SALT or stored > (count if states.total else 0):
-            raise BadRequest(WRONG, param="filename")
-        if count > blocks.available or stored > states.available:
+        head, blocks, states = self._head(file), self._blocks, self._states
+        if head.blocks > blocks.available or head.states > states.available:
             raise BadRequest(NO_ROOM, param="filename")
-        text = os.pread(file, text_bytes, HEAD.size)
-        allocated = [blocks.allocate() for _ in range(count)]
-        slots = [states.allocate() for _ in range(stored)]
+        text = os.pread(file, head.text_bytes, HEAD.size)
+        allocated = [blocks.allocate() for _ in range(head.blocks)]
+        slots = [states.allocate() for _ in range(head.states)]
         try:
             buffers = [buffer for block in allocated for buffer in self._network.block_buffers(block)]
             buffers += [buffer for one in slots for buffer in self._network.state_buffers(one)]
-            if not transfer(os.preadv, file, buffers, HEAD.size + len(text)) or checksum(text, buffers) != check:
+            whole = transfer(os.preadv, file, buffers, HEAD.size + len(text))
+            if not whole or checksum(text, buffers) != head.checksum:
                 raise BadRequest(WRONG, param="filename")
-            numbers, chain = array("q", text[salt_bytes:]), list[int]()
-            ids, places = numbers[:tokens], numbers[tokens:]
-            try:
-                salt = text[:salt_bytes].decode("utf-8", "surrogatepass")
-            except UnicodeDecodeError:
-                raise BadRequest(WRONG, param="filename") from None
-            if min(ids, default=0) < 0 or not all(0 < at <= count for at in places):
-                raise BadRequest(WRONG, param="filename")  # rejected before anything is added to the prefix cache
-            blocks.register_all(allocated, ids, tokens, chain, salt)
+            salt, ids, places = head.parsed(text)  # before anything is added to the prefix cache
+            chain: list[int] = []
+            blocks.register_all(allocated, ids, len(ids), chain, salt)
             for state, at in zip(slots, places, strict=True):
                 if blocks.has(chain[at - 1]):
                     states.add(chain[:at], state, "shared")
@@ -238,4 +258,19 @@ class SlotFiles:
                 states.release(state)
             blocks.release(allocated)
         self.use(slot, salt, ids)
-        return tokens, whole
+        return head.tokens, head.size
+
+    def _head(self, file: int) -> SlotHead:
+        """Reads the header of a file. Raises BadRequest if the file is not for this network, or not complete."""
+        size, data = os.fstat(file).st_size, os.pread(file, HEAD.size, 0)
+        if len(data) < HEAD.size:
+            raise BadRequest(WRONG, param="filename")
+        magic, fingerprint, check, salt_bytes, tokens, stored = HEAD.unpack(data)
+        count, left = divmod(tokens, self._blocks.block_size)
+        head = SlotHead(check, salt_bytes, tokens, count, stored, size)
+        wanted = HEAD.size + head.text_bytes + count * nbytes(self._network.block_buffers(0))
+        wanted += stored * nbytes(self._network.state_buffers(0)) if self._states.total else 0
+        known = (magic, fingerprint, size, left) == (MAGIC, self._fingerprint, wanted, 0)
+        if not known or salt_bytes > MOST_SALT or stored > (count if self._states.total else 0):
+            raise BadRequest(WRONG, param="filename")
+        return head
