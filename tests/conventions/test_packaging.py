@@ -157,6 +157,12 @@ def test_nothing_is_left_over_in_git() -> None:
     ] == []
 
 
+def test_every_folder_of_the_package_is_installed() -> None:
+    """`packages = find:` passes over a folder without __init__.py, which a checkout imports all the same."""
+    folders = {path.parent for path in (ROOT / "lean_ovms").rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
 def test_what_is_installed_has_every_file_that_is_not_python() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", "utf-8")
