@@ -22,7 +22,11 @@ FIELDS = FieldSet((MODEL, replace(MESSAGES, required=True), *OF_TEMPLATE))
 @RouteDoc("The text of a conversation's prompt, after the chat template", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
     model, conversation = await services.parse_body(request, _read)
-    return json({"prompt": await model.render(conversation)})
+    prompt = await model.render(conversation)
+    bos = model.info.bos_token
+    if bos and prompt.startswith(bos) and await model.encode([""], True) == await model.encode([bos], False):
+        prompt = prompt[len(bos) :]  # /completion adds it, as to every prompt
+    return json({"prompt": prompt})
 
 
 def _read(body: Json, services: Services) -> tuple[TextModel, ChatPrompt]:
