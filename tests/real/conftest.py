@@ -140,6 +140,18 @@ def whisper_ir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def whisper_en_ir() -> Path:
+    """Whisper tiny.en, which knows English only, as optimum-cli exports it."""
+    return exported("whisper_en_ir")
+
+
+@pytest.fixture(scope="session")
+def mpnet_ir() -> Path:
+    """all-mpnet-base-v2 as optimum-cli exports it. Its model is fetched only if it is named."""
+    return exported("mpnet_ir")
+
+
+@pytest.fixture(scope="session")
 def kokoro_ir() -> Path:
     """Kokoro 82M as optimum-cli exports it, with five Japanese voices. Its model is fetched only if it is named."""
     return exported("kokoro_ir")

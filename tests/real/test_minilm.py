@@ -17,18 +17,41 @@ from tests.features.speech.child.words import EXACT
 
 DATA = Path(__file__).parents[1] / "data" / "real" / "minilm.json"
 """Texts with their vectors from transformers in torch: the mean of the last hidden state, normalized, as float16."""
-WIDTH = 384
+
+
+def known(file: Path, texts: int) -> Any:
+    """Returns the vectors of this many texts in a file."""
+    data = base64.b64decode(json.loads(file.read_text("utf-8"))["vectors"])
+    return np.frombuffer(data, "<f2").astype(np.float32).reshape(texts, -1)
+
+
+def texts() -> list[str]:
+    """Returns the texts."""
+    found: list[str] = json.loads(DATA.read_text("utf-8"))["texts"]
+    return found
+
+
+def computed(folder: Path, inputs: list[str], truncate: int = 256, **options: Any) -> tuple[Any, OpenVinoPooler]:
+    """Returns the vectors of texts, and what computed them.
+
+    Args:
+        folder: The model's folder.
+        inputs: The texts, which are computed together.
+        truncate: The most tokens of a text that count.
+        options: Options of the server.
+    """
+    options = {"plugin_config": EXACT, **options}
+    pooler = OpenVinoPooler(Config(model_path=str(folder), task="embeddings", **options))
+    rig = Rig(pooler=pooler)
+    number = rig.submit(*inputs, truncate=truncate)
+    rig.run()
+    return np.stack([rows[0] for rows in rig.rows(number)]), pooler
 
 
 def vectors(folder: Path, **options: Any) -> tuple[Any, Any, OpenVinoPooler]:
     """Returns the vectors of the texts, torch's vectors, and what computed the first."""
-    known = json.loads(DATA.read_text("utf-8"))
-    expected = np.frombuffer(base64.b64decode(known["vectors"]), "<f2").astype(np.float32).reshape(-1, WIDTH)
-    pooler = OpenVinoPooler(Config(model_path=str(folder), task="embeddings", plugin_config=EXACT, **options))
-    rig = Rig(pooler=pooler)
-    number = rig.submit(*known["texts"], truncate=256)
-    rig.run()
-    return np.stack([rows[0] for rows in rig.rows(number)]), expected, pooler
+    found, pooler = computed(folder, texts(), **options)
+    return found, known(DATA, len(found)), pooler
 
 
 def agreement(found: Any, expected: Any) -> list[float]:
