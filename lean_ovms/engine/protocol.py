@@ -435,7 +435,7 @@ class Progress(Record):
     tokens: int
     """The number of computed tokens."""
     cached: int
-    """The number of these that came from the prefix cache; 0 if the engine does not count them."""
+    """The number of computed tokens that came from the prefix cache; 0 if the engine does not count them."""
     ms: float
     """The milliseconds since the prefill began."""
 

@@ -24,7 +24,7 @@ from . import model_file
 from .model_config import TEXT_NETWORKS, TOKENIZERS, networks
 
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
-"""Matches ORGANISATION/NAME, if a path that does not exist may be meant as a name on a hub."""
+"""Matches a path that may be meant as ORGANISATION/NAME on a hub if it does not exist."""
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."

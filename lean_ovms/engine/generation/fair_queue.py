@@ -214,7 +214,7 @@ MAX_RETRY_AFTER_S = 60
 
 
 class FairQueue(Generic[S]):
-    """Waiting sequences, of which it has the length and the iterator, with counts of the running ones by client.
+    """A queue of sequences, with counts of the running ones by client. `len` and iteration are of the waiting ones.
 
     It is fair between clients, then between requests. Each client is charged for the tokens of its prompts and answers,
     and the one with the lowest charge is next, which is fair whatever the lengths are ("Fairness in Serving Large

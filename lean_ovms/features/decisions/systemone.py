@@ -84,7 +84,7 @@ class StructuredQuestion:
     """A question about the state."""
 
     kind: str
-    """"choice", "noul" or "score"."""
+    """The kind of the question: CHOICE, YES_OR_NO or SCORE."""
     instructions: str
     """The text of the question."""
     names: list[str]

@@ -31,7 +31,8 @@ LEAST_BYTES = 1 << 14
 ALIGNED = 64
 """Constants begin at a multiple of so many bytes."""
 ROOM = 2
-"""The limit of the file and the free space that its disk must have, in sizes of all matrices: some are stored twice."""
+"""The most bytes of the file, and the free bytes that its disk must have, as a multiple of the size of all matrices, of
+which some are stored twice."""
 LOCAL = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x794C7630)
 """The numbers of file systems on local disks: ext4, xfs, btrfs, f2fs, zfs, overlay; from linux/magic.h."""
 STRUCT_BYTES = 512

@@ -77,9 +77,9 @@ GPT4O = (rf"{ENDED}|\p{{N}}{{1,3}}|{CASED_REST}",)
 THOUSANDS = r"(?<!\d)\d++\b", rf"\A\d{{4,}}\z|{GPT4O[0]}", r"\A\d{1,3}(?=(?:\d{3})+\z)", r"\d{3}"
 """The expressions of Cohere 2 with experts and Tiny Aya, which count the digits of a number in threes from its end.
 
-Their own are `\\d{1,3}(?=(?:\\d{3})*\\b)` and that of GPT-4o. The first one reads the rest of the number again for each
-three digits, which takes half a minute for 32,000 digits. These isolate numbers, then all other parts, then the first
-digits of each number, then threes.
+The models use `\\d{1,3}(?=(?:\\d{3})*\\b)`, then the expression of GPT-4o. The former reads the rest of a number again
+for each three digits, which takes half a minute for 32,000 digits. The ones here give the same parts: they isolate
+numbers, then all other parts, then the first digits of each number, then threes.
 """
 NO_HAN = r"&&[^\p{Han}]]"
 KIMI = (rf"\p{{Han}}+|{ENDED.replace('M}]', 'M}' + NO_HAN)}|\p{{N}}{{1,3}}|{REST}",)

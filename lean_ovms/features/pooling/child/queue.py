@@ -159,7 +159,7 @@ class TextQueue:
     def next_batch(self, tokens: int = 0) -> list[QueuedText]:
         """Removes and returns the texts of the next batch, at least one of a queue that is not empty.
 
-        It has at most so many tokens, padding included, which only a single text may exceed; 0 is the default.
+        A batch of several texts has at most `tokens` tokens, padding included; 0 stands for the usual limit.
         """
         self._batches += 1
         self._room_tokens = tokens or self._batch_tokens

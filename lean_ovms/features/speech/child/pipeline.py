@@ -30,7 +30,7 @@ from .pipeline_kinds import Kind, Texts
 from .recognizer import Job, plain
 
 STEP_S = 0.02
-"""Longest time of a step: until commands are read again."""
+"""The longest time of a step, in seconds. Commands are read between two steps."""
 RUNNING, CANCEL = genai.StreamingStatus.RUNNING, genai.StreamingStatus.CANCEL
 
 

@@ -24,7 +24,8 @@ MIN_SPEECH_FRAMES = 3
 HYSTERESIS = 0.15
 """How far the probability may fall below the threshold before speech is over."""
 SEARCH, QUIET = SAMPLE_RATE, SAMPLE_RATE // 10
-"""A window that is full is cut in the middle of the quietest 100 ms of its last second."""
+"""The samples at the end of a full window among which a place to cut it is searched, and those of the quietest part of
+them, in whose middle it is cut."""
 HOP = 160
 """Samples from one place that is tried for a cut to the next."""
 
