@@ -22,7 +22,6 @@ import orjson
 from ..errors import RequestError, reported
 from ..types import Response, Usage
 from ..types.push import Sink, wake
-from ..util import chunked_json
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -76,19 +75,7 @@ def padding(size: int) -> bytes:
 
 def event(data: Any, name: str = "") -> bytes:
     """Returns the bytes of one event. Without a name it has only data."""
-    return b"%b%b\n\n" % (_before_data(name), orjson.dumps(data))
-
-
-def event_pieces(data: Any, name: str = "") -> list[bytes]:
-    """Returns the bytes of one event in pieces; a small event is a single piece."""
-    first, *rest = chunked_json.pieces(data)
-    found = [_before_data(name) + first, *rest]
-    found[-1] += b"\n\n"
-    return found
-
-
-def _before_data(name: str) -> bytes:
-    return b"event: %b\ndata: " % name.encode() if name else b"data: "
+    return b"%bdata: %b\n\n" % (b"event: %b\n" % name.encode() if name else b"", orjson.dumps(data))
 
 
 class IteratedSource(Generic[D]):

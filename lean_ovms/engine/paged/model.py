@@ -102,7 +102,8 @@ class PagedModel:
                 _cap(model, source.attention_cap, soft_caps())
             weight_pages.keep(model)
             pad_heads(model)
-            _edit_hybrid(model, hybrid_edit, precision)
+            if any(STATES in _name(port) for port in model.inputs) and (edit := hybrid_edit()) is not None:
+                edit(model, precision)
             choose_quantization_group(model)
             return model
 
@@ -352,12 +353,6 @@ def _cap(model: Any, cap: float, soft_caps: SoftCaps | None) -> None:
     if soft_caps is None:
         raise NotPageable("its attention has a soft cap, which needs the feature soft_caps")
     soft_caps(model, cap)
-
-
-def _edit_hybrid(model: Any, hybrid_edit: Callable[[], HybridEdit | None], precision: Callable[[], Any]) -> None:
-    """Applies a feature's edit to a network that has states."""
-    if any(STATES in _name(port) for port in model.inputs) and (edit := hybrid_edit()) is not None:
-        edit(model, precision)
 
 
 def _name(port: Any) -> str:

@@ -183,27 +183,14 @@ class ModelInputs:
         num_blocks = self._tables.num_blocks[rows].tolist()
         at = decoding
         for place, chunk in enumerate(chunks, decoding):
-            sequence, start, count = chunk.sequence, chunk.start, chunk.length
-            first = start + self._ahead
-            known = np.array(sequence.ids[first : first + count], np.int64)
-            ids[at : at + len(known)] = known
-            positions[:, at : at + count] = np.arange(start, start + count)
-            if (images := sequence.images) is not None:
-                ids[at : at + len(known)][known < 0] = images.token_id
-                self._images += [(at + places, matrix) for places, matrix in images.rows(first, count)]
-                if len(positions) > 1:
-                    positions[-3:, at : at + count] = images.positions(start, count)
-            if len(known) < count:
-                drafted, others = at + len(known), len(sequence.alternatives)
-                ids[drafted : at + count] = sequence.draft_tokens + sequence.alternatives
-                positions[:, at + count - others : at + count] = positions[:, drafted : drafted + others]
-            past[place] = start
-            at += count
+            self._write_tokens(chunk, at, ids, positions)
+            past[place] = chunk.start
+            at += chunk.length
             begins[place + 1] = at
             wanted.append(self._count[at - chunk.wanted : at])
-            used = self._tables.blocks(start + count)
+            used = self._tables.blocks(chunk.start + chunk.length)
             num_blocks.append(used)
-            tables.append(self._tables.table[sequence.row, :used])
+            tables.append(self._tables.table[chunk.sequence.row, :used])
         if padding:
             ids[at : at + padding] = 0
             positions[:, at : at + padding] = self._count[:padding]
@@ -223,6 +210,24 @@ class ModelInputs:
             self._describe_states(rows, chunks)
         if CHUNK_TOKENS in self._names:
             self._divide_prompts(decoding, chunks, begins)
+
+    def _write_tokens(self, chunk: Chunk, at: int, ids: NDArray[Any], positions: NDArray[Any]) -> None:
+        """Writes the ids and the positions of a chunk's tokens, from the index `at` on, and notes its images."""
+        sequence, start, count = chunk.sequence, chunk.start, chunk.length
+        ids, positions = ids[at : at + count], positions[:, at : at + count]
+        first = start + self._ahead
+        known = np.array(sequence.ids[first : first + count], np.int64)
+        ids[: len(known)] = known
+        positions[:] = np.arange(start, start + count)
+        if (images := sequence.images) is not None:
+            ids[: len(known)][known < 0] = images.token_id
+            self._images += [(at + places, matrix) for places, matrix in images.rows(first, count)]
+            if len(positions) > 1:
+                positions[-3:] = images.positions(start, count)
+        if len(known) < count:
+            drafted, others = len(known), len(sequence.alternatives)
+            ids[drafted:] = sequence.draft_tokens + sequence.alternatives
+            positions[:, count - others :] = positions[:, drafted : drafted + others]
 
     def _choose(self, adapters: AdapterProvider, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
         """Writes the adapter of each token."""

@@ -194,15 +194,8 @@ class StepRunner:
         except BaseException:
             self._step_failed()
             raise
-        scheduler = self._scheduler
-        if scheduler.time_shares.active:
-            scheduler.charge_time(step, self._clock() - self._chosen_at)
-        if step.chunks:
-            scheduler.timed(step, self._clock() - self._began)
-            for hook in self._hooks:
-                hook.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
-        scheduler.steps += 1
-        source = scheduler.speculation.source
+        self._measure(step)
+        scheduler, source = self._scheduler, self._scheduler.speculation.source
         if source is not None:
             source.computed(len(step.decoding), step.chunks)
         self.remove_cancelled()
@@ -220,6 +213,17 @@ class StepRunner:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
             source.learn(sequences, drafted, accepted, self._clock() - self._chosen_at)
+
+    def _measure(self, step: Step) -> None:
+        """Counts a computed step, and has its duration charged to clients and learned for the sizes of chunks."""
+        scheduler = self._scheduler
+        scheduler.steps += 1
+        if scheduler.time_shares.active:
+            scheduler.charge_time(step, self._clock() - self._chosen_at)
+        if step.chunks:
+            scheduler.timed(step, self._clock() - self._began)
+            for hook in self._hooks:
+                hook.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
 
     def _schedule(self) -> Step | None:
         """Returns the next step after writing its inputs; None if there is nothing to compute."""

@@ -13,9 +13,10 @@ from itertools import groupby
 import orjson
 
 from ...api.fields import parsed_object
-from ...api.sse import event_pieces, padding
+from ...api.sse import padding
 from ...api.stored_objects import item_id
 from ...types import Json, TokenLogprob
+from ...util import chunked_json
 from ...util.chunked_json import Written
 from ..chat.logprobs import logprob_entry
 from .tool_forms import APPROVAL_REQUEST, CALL, SEARCH_CALL, ToolOrigin
@@ -47,7 +48,9 @@ class ResponseEventWriter:
         self.count += 1
         if self._silent:
             return
-        pieces = event_pieces({"type": kind, "sequence_number": self.count - 1, **payload}, kind)
+        first, *rest = chunked_json.pieces({"type": kind, "sequence_number": self.count - 1, **payload})
+        pieces = [b"event: %b\ndata: %b" % (kind.encode(), first), *rest]
+        pieces[-1] += b"\n\n"
         self._new.append(pieces if len(pieces) > 1 else pieces[0])
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:

@@ -46,36 +46,36 @@ class SamplingBatch:
         params = [sequence.params for sequence in sequences]
         self.edited = [i for i, s in enumerate(sequences) if s.edited]
         self.with_logprobs = [i for i, a in enumerate(params) if details and a.logprobs]
-        self.most = max((params[i].top_logprobs for i in self.with_logprobs), default=0)
-        self.named = [n for n, i in enumerate(self.with_logprobs) if params[i].logprob_token_ids]
+        self.top_logprobs = max((params[i].top_logprobs for i in self.with_logprobs), default=0)
+        self.with_token_ids = [n for n, i in enumerate(self.with_logprobs) if params[i].logprob_token_ids]
         hot = [i for i, a in enumerate(params) if a.temperature > 0]
         self.greedy = [i for i, a in enumerate(params) if not a.temperature > 0]
-        # Their details need no other row than the one that their token is chosen from.
-        late = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
-        self.late = sorted(late)
-        self.early = [i for i in self.greedy if i not in late]
-        self.few: Sampling | None = None
-        self.many: Sampling | None = None
+        # The pass over the logits that computes their log probabilities also finds their tokens.
+        alike = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
+        self.greedy_with_logprobs = sorted(alike)
+        self.other_greedy = [i for i in self.greedy if i not in alike]
+        self.with_top_k: Sampling | None = None
+        self.without_top_k: Sampling | None = None
         if hot:
             from .random_sampling import Sampling  # late: greedy requests need none of it
 
-            self.few = Sampling([i for i in hot if params[i].top_k], sequences)
-            self.many = Sampling([i for i in hot if not params[i].top_k], sequences)
+            self.with_top_k = Sampling([i for i in hot if params[i].top_k], sequences)
+            self.without_top_k = Sampling([i for i in hot if not params[i].top_k], sequences)
         self.searching = any(s.search is not None for s in sequences)
         self.repeating = [s for s in sequences if s.repetition is not None]
-        self.none = not (self.edited or self.with_logprobs or hot)
+        self.only_greedy = not (self.edited or self.with_logprobs or hot)
 
 
 def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
     """Samples a token for each row of logits [n, vocab] of batch.sequences. It may change the logits."""
-    if batch.none:
+    if batch.only_greedy:
         return Sampled(_greatest(logits, batch.greedy), {}, {})
     before = _Before(logits, batch)
     failed = _edit(logits, batch) if batch.edited else {}
     together = logits.shape[1] >= reductions.WIDE
-    tokens = _greatest(logits, batch.early if together else batch.greedy)
-    if batch.few is not None and batch.many is not None:
-        _sample_random(logits, batch.few, batch.many, tokens)
+    tokens = _greatest(logits, batch.other_greedy if together else batch.greedy)
+    if batch.with_top_k is not None and batch.without_top_k is not None:
+        _sample_random(logits, batch.with_top_k, batch.without_top_k, tokens)
     if not batch.with_logprobs:
         return Sampled(tokens, {}, failed)
     before.restore(logits)
@@ -105,19 +105,19 @@ def _details(logits: Logits, batch: SamplingBatch, tokens: Tokens, *, late: bool
     Args:
         logits: The model's unprocessed logits, [rows, vocab].
         batch: The sampling parameters.
-        tokens: The tokens of all rows; if `late` is set, those of `batch.late` are chosen here and written.
-        late: Whether greedy tokens of `batch.late` are chosen here.
+        tokens: The tokens of all rows; if `late` is set, those of `batch.greedy_with_logprobs` are written here.
+        late: Whether the tokens of `batch.greedy_with_logprobs` are chosen here.
     """
     from .logprobs import UNKNOWN, details, named  # late: few requests ask for them
 
     if late:
-        tokens[batch.late] = UNKNOWN
+        tokens[batch.greedy_with_logprobs] = UNKNOWN
     theirs = tokens[batch.with_logprobs]
-    found = details(logits, theirs, batch.most, batch.with_logprobs)
+    found = details(logits, theirs, batch.top_logprobs, batch.with_logprobs)
     tokens[batch.with_logprobs] = theirs
     for place, detail in zip(batch.with_logprobs, found, strict=True):
         del detail.top[batch.sequences[place].params.top_logprobs :]
-    for number in batch.named:
+    for number in batch.with_token_ids:
         place = batch.with_logprobs[number]
         found[number].top = named(logits[place], batch.sequences[place].params.logprob_token_ids)
     return dict(zip(batch.with_logprobs, found, strict=True))
