@@ -16,6 +16,7 @@ from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
 from ...types.engine import Vocabulary
 from ..chat.generation import GenerationBody
+from .prompt_pieces import MAX_TEXTS, cut, special_texts, tokens_of
 
 NO_TOKENS = "this model has no tokens for filling in the middle of a text"
 
@@ -34,20 +35,23 @@ class Notation(NamedTuple):
     file: str = ""
     """The token before the name of a file; "" if the family has none."""
 
-    def prompt(self, before: str, behind: str, files: list[tuple[str, str]]) -> str:
-        """Returns the text of a prompt.
+    def head(self, before: str, files: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Returns the first part of a prompt as pairs of the notation's text and the client's text after it.
 
         Args:
             before: The text before the gap.
-            behind: The text after the gap.
             files: The names and texts of other files.
         """
-        parts = [f"{self.repository}project\n"] if self.repository and files else []
+        parts = [(f"{self.repository}project\n", "")] if self.repository and files else []
         for name, text in files:
-            parts.append(f"{self.file}{name}\n{text}" if self.file else f"{text}\n\n")
+            parts += [(self.file, name), ("\n", text)] if self.file else [("", text), ("\n\n", "")]
         if self.file and files:
-            parts.append(f"{self.file}filename\n")
-        return "".join((*parts, self.prefix, before, self.suffix, behind, self.middle))
+            parts.append((f"{self.file}filename\n", ""))
+        return [*parts, (self.prefix, before)]
+
+    def tail(self, behind: str) -> list[tuple[str, str]]:
+        """Returns the rest of a prompt, with the text after the gap, in the form of `head`."""
+        return [(self.suffix, behind), (self.middle, "")]
 
 
 NOTATIONS = (
@@ -74,6 +78,39 @@ class Filling(NamedTuple):
     """The tokens that stand before, between and after the parts of such a prompt."""
     ends: tuple[int, ...]
     """The ids of the tokens that end the text of the gap."""
+    special: tuple[str, ...]
+    """The texts of the model's special tokens. Code with such a text is tokenized as text, as in llama.cpp."""
+
+    async def prompts(
+        self, model: TextModel, before: Sequence[TextPrompt], behind: str, files: Sequence[tuple[str, str]] = ()
+    ) -> Iterator[TextPrompt | TokenPrompt]:
+        """Returns prompts for the text of a gap. They are made one by one, as each contains the text after the gap.
+
+        Args:
+            model: The model.
+            before: The text before the gap, for each prompt.
+            behind: The text after the gap.
+            files: The names and texts of other files.
+
+        Raises:
+            RequestError: A text cannot be tokenized.
+        """
+        heads = [(prompt, self._pieces(self.notation.head(prompt.text, files))) for prompt in before]
+        tail = self._pieces(self.notation.tail(behind))
+        if len(tail) == 1 and all(len(head) == 1 for _, head in heads):
+            return (replace(prompt, text=head[0] + tail[0]) for prompt, head in heads)
+        encode, last = model.encode, await tokens_of([*tail], False, model.encode)
+        first = [await tokens_of([*head], prompt.add_special_tokens, encode) for prompt, head in heads]
+        return (TokenPrompt([*tokens, *last]) for tokens in first)
+
+    def _pieces(self, parts: list[tuple[str, str]]) -> list[str]:
+        """Joins the texts of `Notation.head` or `tail`, cut where a client's text has that of a special token."""
+        pieces = [""]
+        for own, given in parts:
+            first, *more = cut(given, self.special, MAX_TEXTS - len(pieces))
+            pieces[-1] += own + first
+            pieces += more
+        return pieces
 
 
 _known: WeakKeyDictionary[TextModel, tuple[Vocabulary, Filling | None]] = WeakKeyDictionary()
@@ -99,16 +136,17 @@ async def _look(model: TextModel) -> Filling | None:
     # Words with the same token are unknown to the vocabulary.
     known = {word: token for word, token in known.items() if named.count(token) == 1}
     notation = next((n for n in NOTATIONS if known.keys() >= set(filter(None, n))), None)
-    return notation and Filling(notation, tuple(known[word] for word in ENDS if word in known))
+    if notation is None:
+        return None
+    special = sorted({*known, *special_texts(model.vocabulary)})
+    return Filling(notation, tuple(known[word] for word in ENDS if word in known), tuple(special))
 
 
 async def filled_in(
     generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], suffix: str
-) -> tuple[GenerationBody, Iterator[TextPrompt]]:
-    """Returns a request that fills in the text between each prompt and the suffix. Raises RequestError.
-
-    The prompts, in the model's own notation, are made one by one, as each contains the suffix.
-    """
+) -> tuple[GenerationBody, Iterator[TextPrompt | TokenPrompt]]:
+    """Returns a request that fills in the text between each prompt and the suffix, and its prompts in the model's own
+    notation. Raises RequestError."""
     texts = [prompt for prompt in prompts if isinstance(prompt, TextPrompt)]
     if len(texts) != len(prompts):
         raise BadRequest("suffix needs prompts that are strings", param="suffix")
@@ -116,5 +154,4 @@ async def filled_in(
         filling = await filling_of(generation.model)
     except NotFound:
         raise BadRequest(f"suffix is not supported: {NO_TOKENS}", param="suffix") from None
-    made = (replace(prompt, text=filling.notation.prompt(prompt.text, suffix, [])) for prompt in texts)
-    return generation.ending_at(filling.ends), made
+    return generation.ending_at(filling.ends), await filling.prompts(generation.model, texts, suffix)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ...api.generation.sampling import token_ids
 from ...api.schemas import SOME_TEXT, STRING, TOKENS, any_of, array, object_of
 from ...errors import BadRequest
 from ...types import TextPrompt, TokenPrompt
+from ...types.engine import Vocabulary
 
 Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
 """The type of a function from texts, and whether the tokenizer adds special tokens, to the token ids of each text."""
@@ -74,6 +75,40 @@ def read_one(value: Any, param: str) -> Pieces:
         if isinstance(piece, list):
             token_ids(piece, param)
     return pieces
+
+
+def special_texts(vocabulary: Vocabulary) -> set[str]:
+    """Returns the texts of the special tokens that have more than one character."""
+    pieces, special = vocabulary.pieces, vocabulary.special
+    texts = (pieces[token].decode("utf-8", "replace") for token in special if token < len(pieces))
+    return {text for text in texts if len(text) > 1}
+
+
+def cut(text: str, special: Iterable[str], most: int) -> list[str]:
+    """Cuts a text behind the first character of each special token in it, so that the tokenizer reads it as text.
+
+    Args:
+        text: The text.
+        special: The texts of special tokens.
+        most: The most pieces; a text of more is not cut.
+    """
+    pieces = [text]
+    for word in special:
+        if word in text:
+            pieces = [half for piece in pieces for half in _halves(piece, word)]
+            if len(pieces) > most:
+                return [text]
+    return pieces
+
+
+def _halves(text: str, word: str) -> list[str]:
+    """Cuts a text behind the first character of each place at which a word stands in it."""
+    first, *others = text.split(word)
+    halves = [first]
+    for other in others:
+        halves[-1] += word[0]
+        halves.append(word[1:] + other)
+    return halves
 
 
 async def tokens_of(pieces: Pieces, special: bool, encode: Encode) -> list[int]:

@@ -89,15 +89,15 @@ def read_agent_tools(
     return found
 
 
-def load(found: AgentTools, items: Sequence[Any]) -> bool:
-    """Adds the tools that searches of the client have found, and returns whether there are any. Raises BadRequest.
+def load(found: AgentTools, items: Sequence[Any]) -> None:
+    """Adds the tools that searches of the client have found. Raises BadRequest.
 
     Args:
         found: The tools of a request, of which one may be such a search.
         items: Items of the conversation.
     """
     if not found.searches:
-        return False
+        return
     more = AgentTools([], None, enforced=found.enforced, grammars=found.grammars)
     for place, item in enumerate(items):
         tools = item.get("tools") if isinstance(item, dict) and item.get("type") == SEARCH_OUTPUT else None
@@ -109,7 +109,6 @@ def load(found: AgentTools, items: Sequence[Any]) -> bool:
     found.functions.extend(new.values())
     found.loaded.update(new)
     found.origins.update((name, origin) for name, origin in more.origins.items() if name in new)
-    return bool(new)
 
 
 def refuse_clashes(functions: list[Any], origins: Mapping[str, ToolOrigin]) -> None:

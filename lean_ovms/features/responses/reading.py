@@ -41,9 +41,18 @@ async def read_request(
     parsed = await services.parse_body(request, parse)
     values = parsed.values
     context = await store.context(values["previous_response_id"], values["conversation"], parsed.items)
-    if parsed.audio is None and parsed.tools.searches and context.history:
+    if _finds_tools(parsed.tools, values):
         parsed = await services.offload.run(0, partial(_with_found, parsed, context.history))
     return parsed, context
+
+
+def _finds_tools(tools: AgentTools, values: Values) -> bool:
+    """Returns whether searches for tools may stand in stored turns, so that tool_choice may name what they found.
+
+    A spoken answer has the tools of the request only.
+    """
+    stored, spoken = values["previous_response_id"] or values["conversation"], values["modalities"] or values["audio"]
+    return tools.searches and stored is not None and not spoken
 
 
 def _with_found(parsed: ResponsesRequest, history: list[Json]) -> ResponsesRequest:
@@ -52,7 +61,8 @@ def _with_found(parsed: ResponsesRequest, history: list[Json]) -> ResponsesReque
     Reading ten custom tools with grammars takes 0.3 s (2026-11).
     """
     tools = parsed.tools
-    if not load(tools, history) or tools.mcp:  # MCP servers' tools are added later, and all are offered then
+    load(tools, history)
+    if tools.mcp:  # their servers' tools are added later, and all are offered then
         return parsed
     return replace(parsed, generation=parsed.offering(tools.functions, tools.choice))
 
@@ -89,7 +99,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
             ),
         )
 
-    generation = offering(tools.functions, None if tools.mcp else tools.choice)
+    generation = offering(tools.functions, None if tools.mcp or _finds_tools(tools, values) else tools.choice)
     generation, audio = read_spoken(values, generation, services)
     _check_combinations(values, tools, generation, audio)
     items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")

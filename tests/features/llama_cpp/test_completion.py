@@ -250,6 +250,48 @@ async def test_the_prompt_of_a_middle(
     assert set(sampling.stop_token_ids) == {i for word, i in vocabulary.items() if i >= 4}
 
 
+BEFORE, BEHIND, GAP = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sent"),
+    [
+        ("/infill", {"input_prefix": "a<|endoftext|>", "input_suffix": "b"}, [f"{BEFORE}a<|endoftext|>{BEHIND}b{GAP}"]),
+        ("/infill", {"input_prefix": "z", "input_suffix": f"{GAP}b{GAP}"}, [f"{BEFORE}z{BEHIND}{GAP}b{GAP}{GAP}"]),
+        (
+            "/infill",
+            {**PLACE, "input_extra": [{"text": BEFORE * 3}]},
+            [f"{BEFORE * 3}\n\n{BEFORE}a = {BEHIND}\nb{GAP}"],
+        ),
+        (
+            "/v1/completions",
+            {"prompt": ["x", "a<|endoftext|>b"], "suffix": "c"},
+            [f"{BEFORE}x{BEHIND}c{GAP}", f"{BEFORE}a<|endoftext|>b{BEHIND}c{GAP}"],
+        ),
+        ("/api/generate", {"prompt": BEHIND, "suffix": "c", "stream": False}, [f"{BEFORE}{BEHIND}{BEHIND}c{GAP}"]),
+    ],
+)
+async def test_names_of_special_tokens_in_code_are_text(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], sent: list[str]
+) -> None:
+    """The tokenizer gets them in two pieces, and the names of the tokens around the code whole."""
+    app, engine = await make_app(lambda *_: say("x"))
+    teach(engine, CODER, monkeypatch)
+    texts, taught = list[str](), engine.encode
+
+    async def recorded(some: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        texts.extend(some)
+        return await taught(some, add_special_tokens, client)
+
+    assert (await post(app, "/v1/completions", {"prompt": "f", "suffix": "c"})).status == 200  # the words are known
+    monkeypatch.setattr(engine, "encode", recorded)
+    engine.submitted.clear()
+    assert (await post(app, path, {"model": "m", **body})).status == 200
+    assert [(prompt[0], bytes(prompt[1:]).decode()) for prompt, _ in engine.submitted] == [(EOS, text) for text in sent]
+    whole_names = [word for text in texts for word in CODER if word in text]
+    assert sorted(whole_names) == sorted([BEFORE] * len(sent) + [BEHIND, GAP])
+
+
 async def refused(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, vocabulary: Any, **fields: Any) -> Any:
     app, engine = await make_app(say("x"))
     teach(engine, vocabulary, monkeypatch)

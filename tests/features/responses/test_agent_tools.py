@@ -192,12 +192,31 @@ async def test_what_a_search_found_in_an_earlier_turn_can_be_called(make_app: Ma
     assert all(prompt.startswith("tool_search,user:") for prompt in prompts)
 
 
+@pytest.mark.parametrize("kind", ["function", "allowed_tools"])
+async def test_tool_choice_may_name_what_a_search_found_in_a_stored_turn(make_app: MakeApp, kind: str) -> None:
+    said = [call("tool_search", goal="close"), "Found.", call("agents__close", id=1)]
+    app, engine = await make_app(lambda *_: say(said.pop(0)), tool_parser="hermes3", chat_template=TEMPLATE)
+    answer = await respond(app, tools=[SEARCH])
+    call_id = answer["output"][0]["call_id"]
+    loaded = {"type": "tool_search_output", "call_id": call_id, "execution": "client", "tools": [SPACE]}
+    answer = await respond(app, [loaded], tools=[SEARCH], previous_response_id=answer["id"])
+    named: Json = {"type": "function", "name": "close", "namespace": "agents"}
+    choice = named if kind == "function" else {"type": kind, "mode": "required", "tools": [named]}
+    ask_for = {"tools": [SEARCH], "previous_response_id": answer["id"]}
+    error = await refused(app, tool_choice={"type": "function", "name": "open"}, **ask_for)
+    assert (error["param"], "names 'open', which is not in tools" in error["message"]) == ("tool_choice", True)
+    answer = await respond(app, "Close it.", tool_choice=choice, **ask_for)
+    [close] = answer["output"]
+    assert (close["name"], close["namespace"]) == ("close", "agents")
+    assert "agents__close" in engine.constraints[-1]
+    assert "tool_search" not in engine.constraints[-1]
+
+
 async def test_what_searches_have_found_is_read_in_a_thread(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = []
 
-    def load(tools: AgentTools, items: list[Json]) -> bool:
+    def load(tools: AgentTools, items: list[Json]) -> None:
         loads.append((threading.current_thread(), len(items)))
-        return False
 
     monkeypatch.setattr(reading, "load", load)
     app, _ = await make_app(lambda *_: say("x"), tool_parser="hermes3", chat_template=TEMPLATE)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lean_ovms.features.vllm_extras.api import generative_scoring
+from lean_ovms.models import text_model
 from lean_ovms.models.generation import CompletedChoice
 from lean_ovms.types import TokenLogprob
 from tests.api.conftest import MakeApp, post, whole
@@ -94,6 +96,22 @@ async def test_what_is_wrong_is_said(make_app: MakeApp) -> None:
     response = await post(app, PATH, ask())
     error = (await whole(response))["error"]
     assert (response.status, error["code"], "--pipeline_type PAGED" in error["message"]) == (400, "not_supported", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"query": "x" * 11}, "query"), ({"items": ["x" * 6] * 2}, "items"), ({"items": [[1] * 20] * 2}, "items")],
+)
+async def test_a_text_that_is_too_long_is_named(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], param: str
+) -> None:
+    app, engine = await make_app(capable=True, max_queued_tokens_per_client=30)
+    monkeypatch.setattr(text_model, "MIN_ENCODE_LIMIT", 10)
+    engine.info = replace(engine.info, context_length=2) if "x" in str(fields) else engine.info
+    response = await post(app, PATH, ask(**fields))
+    error = (await whole(response))["error"]
+    assert (response.status, error["param"], error["code"]) == (400, param, "context_length_exceeded")
+    assert engine.submitted == []
 
 
 async def test_one_refusal_closes_the_others(make_app: MakeApp) -> None:

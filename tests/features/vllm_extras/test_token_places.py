@@ -24,7 +24,7 @@ from tests.api.conftest import MakePooling, ask
 def test_tokens_have_the_bytes_of_the_text_that_they_are(
     text: str, pieces: list[bytes], places: list[tuple[int, int] | None]
 ) -> None:
-    found = placed(text, enumerate(pieces), {99})
+    found = [*placed(text, enumerate(pieces), {99})]
     assert [None if one["start"] is None else (one["start"], one["stop"]) for one in found] == places
     for one, piece in zip(found, pieces, strict=True):
         own = text.encode()[one["start"] : one["stop"]] if one["start"] is not None else piece

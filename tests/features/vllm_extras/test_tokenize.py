@@ -111,6 +111,23 @@ async def test_messages_are_those_of_the_contract(make_app: MakeApp) -> None:
     assert (await error("/v3/detokenize", tokens=[97, "b"]))["param"] == "tokens"
 
 
+async def test_special_tokens_are_text_without_parse_special(make_app: MakeApp, monkeypatch: Any) -> None:
+    app, engine = await make_app()
+    texts, encode = list[str](), engine.encode
+
+    async def recorded(some: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        texts.extend(some)
+        return await encode(some, add_special_tokens, client)
+
+    monkeypatch.setattr(engine, "encode", recorded)
+    for content, given in (("a<eos>b<eos>", ["a<", "eos>b<", "eos>"]), (["<eos", 7, "<eos>"], ["<eos", "<", "eos>"])):
+        response = await post(app, PATH, {"content": content, "parse_special": False})
+        tokens = (await whole(response))["tokens"]
+        assert bytes(token for token in tokens if token != 7).decode() == "".join(given)
+        assert texts == given
+        texts.clear()
+
+
 async def test_a_text_that_is_too_long_names_the_field_of_its_body(make_app: MakeApp, monkeypatch: Any) -> None:
     monkeypatch.setattr(text_model, "MIN_ENCODE_LIMIT", 10)
     app, _ = await make_app()

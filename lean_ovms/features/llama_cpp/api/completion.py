@@ -46,11 +46,11 @@ async def handle_completion(request: Request, services: Services) -> Response:
 async def handle_infill(request: Request, services: Services) -> Response:
     values, generation = await services.parse_body(request, partial(_read, INFILL))
     filling = await filling_of(generation.model)
-    before = values["input_prefix"] + values["prompt"]
-    text = filling.notation.prompt(before, values["input_suffix"], values["input_extra"] or [])
+    before = [TextPrompt(values["input_prefix"] + values["prompt"])]
+    made = await filling.prompts(generation.model, before, values["input_suffix"], values["input_extra"] or [])
     # A prompt that is too long loses the beginning of the other files.
     cut = replace(generation.ending_at(filling.ends), truncate=-1)
-    return await _respond(values, cut, [TextPrompt(text)], services)
+    return await _respond(values, cut, [*made], services)
 
 
 def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, GenerationBody]:

@@ -18,7 +18,7 @@ from ....api.generation.sampling import SAMPLING, token_ids
 from ....api.response import json, new_id, now, usage, warning_headers
 from ....api.schemas import STRING, TOKENS, any_of, array
 from ....api.services import Services
-from ....errors import BadRequest
+from ....errors import BadRequest, errors_of
 from ....models.generation import CompletedChoice
 from ....models.text_model import TextModel
 from ....types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
@@ -120,15 +120,18 @@ async def _prompts(values: Values, model: TextModel) -> Iterator[TokenPrompt]:
 
     Each is made only when it is needed, since all of them contain the query.
     """
-    [query] = await _encoded([values["query"]], model, special=values["add_special_tokens"])
-    items = await _encoded(values["items"], model, special=False)
+    with errors_of("query"):
+        [query] = await _encoded([values["query"]], model, special=values["add_special_tokens"])
+    with errors_of("items"):
+        items = await _encoded(values["items"], model, special=False)
     if not query and [] in items:
         place = items.index([])
         raise BadRequest(f"query and items[{place}] are empty", param=f"items[{place}]")
     most = model.info.context_length - 1
     if len(items) > 1:
         total = sum(min(len(query) + len(item), most) for item in items)
-        check_total(total, model.config.max_queued_tokens_per_client)
+        with errors_of("items"):
+            check_total(total, model.config.max_queued_tokens_per_client)
     both = (item + query if values["item_first"] else query + item for item in items)
     return (TokenPrompt(tokens[:most]) for tokens in both)
 

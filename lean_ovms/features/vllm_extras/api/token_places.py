@@ -7,40 +7,40 @@ Case and accents may differ, because many tokenizers remove them.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 
 from ....types import Json
 
 
-def placed(text: str, tokens: Iterable[tuple[int, bytes]], special: Collection[int]) -> list[Json]:
-    """Returns the tokens of a text as objects with id, text, special, start and stop.
+def placed(text: str, tokens: Iterable[tuple[int, bytes]], special: Collection[int]) -> Iterator[Json]:
+    """Yields the tokens of a text as objects with id, text, special, start and stop.
 
     Args:
         text: The text.
         tokens: The id and the bytes of each token.
         special: The ids of special tokens, which have no place in the text.
 
-    Returns:
+    Yields:
         The objects; start and stop are offsets in the text's UTF-8 bytes, and null for special tokens, for parts of a
         character, and from the first token on whose text is not the next one in the text.
     """
-    found: list[Json] = []
     at = offset = 0
     part, lost = b"", False
     for number, data in tokens:
         one: Json = {"id": number, "text": data.decode("utf-8", "replace"), "special": number in special}
         one |= {"start": None, "stop": None}
-        found.append(one)
         if one["special"]:
             one["text"] = one["text"].strip()  # the piece is that of the middle of a text
         if one["special"] or lost:
+            yield one
             continue
         whole = not part
         part += data
         try:
             piece = part.decode()
         except UnicodeDecodeError:
+            yield one
             continue
         part = b""
         if not (piece.isspace() and text.startswith(piece, at)):
@@ -50,14 +50,13 @@ def placed(text: str, tokens: Iterable[tuple[int, bytes]], special: Collection[i
             start += 1
         stop = start + len(piece)
         lost = _plain(text[start:stop]) != _plain(piece)
-        if lost or not piece:
-            continue
-        begin = offset + len(text[at:start].encode("utf-8", "replace"))
-        end = begin + len(text[start:stop].encode("utf-8", "replace"))
-        at, offset = stop, end
-        if whole:
-            one |= {"text": text[start:stop], "start": begin, "stop": end}
-    return found
+        if piece and not lost:
+            begin = offset + len(text[at:start].encode("utf-8", "replace"))
+            end = begin + len(text[start:stop].encode("utf-8", "replace"))
+            at, offset = stop, end
+            if whole:
+                one |= {"text": text[start:stop], "start": begin, "stop": end}
+        yield one
 
 
 @lru_cache(maxsize=1024)

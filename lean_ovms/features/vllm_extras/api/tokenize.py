@@ -28,7 +28,7 @@ from ....types import ChatPrompt, Json, Request, Response, TextPrompt
 from ....util.chunked_json import serialized
 from ...chat.request import text_conversation
 from ...chat.tools import read_tools
-from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
+from ...completions.prompt_pieces import MIXED, Pieces, cut, read_one, special_texts, tokens_of
 from . import token_places
 
 SOURCES = ("text", "prompt", "messages", "content", "inputs")
@@ -72,7 +72,7 @@ FIELDS = FieldSet((
     Field("content", "any", "(llama.cpp) text to tokenize, or an array of texts and token ids", schema=MIXED),
     Field("add_special", "bool",
         "(llama.cpp) let the tokenizer add special tokens such as BOS to content", default=False),
-    Field("parse_special", "bool", "(llama.cpp) parse special tokens in content; false has no effect",
+    Field("parse_special", "bool", "(llama.cpp) read the texts of special tokens in content as these tokens",
         default=True),
     Field("with_pieces", "bool", "(llama.cpp) return the id and the text of each token", default=False),
     Field("inputs", "any", "(text-embeddings-inference) text or array of texts to tokenize", schema=TEXTS),
@@ -241,6 +241,9 @@ async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> R
     """
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]
+    if not values["parse_special"]:
+        texts = special_texts(model.vocabulary)
+        pieces = [part for one in pieces for part in (cut(one, texts, MAX_TEXTS) if isinstance(one, str) else [one])]
     tokens = await tokens_of(pieces, special, model.encode) if pieces else []
     if not values["with_pieces"]:
         return await _answer({"tokens": tokens}, services)
@@ -267,7 +270,7 @@ async def _tei(values: Values, model: TokenModel, services: Services) -> Respons
 
     def work() -> list[Any]:
         return [
-            token_places.placed(text, zip(ids, model.token_bytes(ids), strict=True), special)
+            serialized(token_places.placed(text, zip(ids, model.token_bytes(ids), strict=True), special))
             for text, ids in zip(texts, tokens, strict=True)
         ]
 
