@@ -37,8 +37,24 @@ MISSING = {
     ("vllm", "collect-env"): "version shows the versions to include in a bug report",
 }
 """The commands of other programs that this one lacks, with what to use instead."""
-VARIABLES = ("VLLM_", "GIT_OPT_SET_")
-"""The prefixes of environment variables of vLLM, and of OVMS for libgit2, with which it pulls models."""
+VARIABLES = ("VLLM_", "GIT_OPT_SET_", "LLAMA_", "OLLAMA_")
+"""The prefixes of environment variables of vLLM, llama.cpp and Ollama, and of OVMS for libgit2, with which it pulls
+models."""
+RENAMED = {
+    "batch": "batch_size",
+    "endpoint_metrics": "metrics",
+    "endpoint_props": "props",
+    "endpoint_slots": "slots",
+    "n_parallel": "parallel",
+    "rope_scaling_type": "rope_scaling",
+    "spec_draft_hf_repo": "hf_repo_draft",
+    "static_path": "path",
+    "think": "reasoning_format",
+    "think_budget": "reasoning_budget",
+    "think_budget_message": "reasoning_budget_message",
+    "ubatch": "ubatch_size",
+}
+"""llama.cpp's variables LLAMA_ARG_* that have another name than their flags, each with the name of its flag."""
 NO_GRPC = "lean_ovms: --port has no effect: this server has no gRPC service; the REST port is --rest_port"
 OVMS = "OVMS"
 TRUE = ("true", "1", "on", "enabled")
@@ -295,7 +311,10 @@ class ForeignCommandLine(OtherFlags):
         return joined_members(self.without_program(argv))
 
     def words(self, key: str, value: str) -> list[str]:
-        name = key.removeprefix("LLAMA_ARG_").lower() if key.startswith("LLAMA_ARG_") else key.replace("-", "_")
+        name = key.replace("-", "_")
+        if key.startswith("LLAMA_ARG_"):
+            name = key.removeprefix("LLAMA_ARG_").lower()
+            name = RENAMED.get(name, name)
         alias = next((one for one in self._known.aliases if {name, f"-{key}"} & {*one.names}), None)
         short = f"-{key}" in (alias.names if alias else self._known.ignored.keys() | self._known.refused.keys())
         typed = f"-{key}" if short else flag(name)
@@ -355,7 +374,7 @@ class ForeignCommandLine(OtherFlags):
         for alias in self._known.variables:
             [name] = alias.names
             others.discard(name)
-            if value := environ.get(name):
+            if (value := environ.get(name)) and not of_service(name, value):
                 found |= read(alias, name, value)
         if others:
             print(

@@ -361,6 +361,21 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
         parse([], {"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": "25.5"})
 
 
+def test_llama_cpps_variables_set_options_and_others_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A compose file whose API key was not read would serve without one."""
+    environ = {"LLAMA_API_KEY": "abc", "LLAMA_ARG_HOST": "::", "LLAMA_ARG_PORT": "8080", "LLAMA_ARG_MODEL": "m.gguf"}
+    environ |= {"LLAMA_ARG_CTX_SIZE": "8192", "LLAMA_ARG_N_PARALLEL": "4"}
+    expected = {"rest_bind_address": "::", "rest_port": 8080, "max_model_len": 8192, "max_num_seqs": 4}
+    assert parse([], environ) == Config(api_key="abc", model_path="m.gguf", **expected)  # type: ignore[arg-type]
+    assert parse(["--port", "1"], environ).rest_port == 1
+    assert parse([], {"LLAMA_ARG_HF_REPO": "org/m:Q8_0"}) == parse(["-hf", "org/m:Q8_0"], {})
+    assert capsys.readouterr().err == ""
+    parse([], {"LLAMA_ARG_N_GPU_LAYERS": "99", "OLLAMA_KEEP_ALIVE": "5m", "LLAMA_ARG_PORT": "tcp://10.0.0.1:80"})
+    assert capsys.readouterr().err == (
+        "lean_ovms: these environment variables have no effect: LLAMA_ARG_N_GPU_LAYERS, OLLAMA_KEEP_ALIVE\n"
+    )
+
+
 def test_a_server_may_do_without_flags_of_others() -> None:
     """Its own flags, values and objects keep their meaning."""
     argv = ["serve", "org/m", "--rest-port", "1", "--plugin_config", '{"A": 1}', "--without=foreign_flags"]

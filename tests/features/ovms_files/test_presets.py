@@ -34,7 +34,7 @@ n-gpu-layers = 123
 jinja = true
 c = 4096 ; shorthand argument
 temp = 0.2
-LLAMA_ARG_PARALLEL = 4
+LLAMA_ARG_N_PARALLEL = 4
 
 [custom_model]
 model = /Users/abc/my-awesome-model-Q4_K_M.gguf
