@@ -314,10 +314,12 @@ async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
     submit = engine.submit
 
     async def compiled(*given: Any, constraint: str = "", **named: Any) -> Any:
-        try:
-            queue.checked(constraint, Reader(), limits.GrammarBounds(bytes=1 << 19), 60)
-        except RequestError as error:
-            raise from_wire(error.to_wire()) from None
+        check, reader = queue.GrammarCheck(constraint, most_s=60), Reader()
+        found = check.proceed(reader, limits.GrammarBounds(bytes=1 << 19))
+        while check.unfinished:
+            check.proceed(reader, limits.GrammarBounds(bytes=1 << 19))
+        if isinstance(found, RequestError):
+            raise from_wire(found.to_wire())
         return await submit(*given, constraint=constraint, **named)
 
     monkeypatch.setattr(engine, "submit", compiled)

@@ -155,10 +155,47 @@ def test_the_parts_of_a_refused_grammar_are_checked_alone_until_time_is_up(rig):
     alone = [f'{{"type":"structural_tag","format":{part}}}' for part in numbers]
     rig.compiler.bad |= {whole: GrammarInvalid("no"), alone[1]: GrammarTooComplex("much")}
     for seconds, refused in ((1000, {"1": "much"}), (-1, {"0": "no", "1": "no", "2": "no"})):
-        with pytest.raises(GrammarInvalid, match="no") as caught:
-            queue.checked(whole, rig.compiler, rig.queue.bounds, seconds)
-        assert caught.value.reasons == refused
+        check = queue.GrammarCheck(whole, most_s=seconds)
+        error = check.proceed(rig.compiler, rig.queue.bounds)
+        while check.unfinished:
+            assert check.proceed(rig.compiler, rig.queue.bounds) is error
+        assert (error.message, error.reasons) == ("no", refused)
     assert [text for _, text in rig.compiler.calls] == [whole, *alone, whole]
+
+
+def test_other_clients_have_turns_between_the_parts_of_a_refused_grammar(rig):
+    parts = [{"type": "regex", "pattern": text} for text in "abc"]
+    whole = json.dumps({"format": {"type": "sequence", "elements": parts}})
+    rig.compiler.bad[whole] = GrammarInvalid("no")
+    rig.compiler.let["check"].clear()
+    greedy = rig.send(whole, client="greedy")
+    rig.turn()
+    assert rig.compiler.reached["check"].acquire(timeout=300)
+    other = rig.send(tag("x"), client="other")
+    rig.turn()
+    rig.compiler.let["check"].set()
+    rig.run()
+    checks = [text for call, text in rig.compiler.calls if call == "check"]
+    assert checks.index(tag("x")) == 1
+    assert (checks[0], len(checks)) == (whole, 5)
+    assert rig.answer(greedy).refused[0] == "GrammarInvalid"
+    assert rig.answer(other).text() == "hello"
+
+
+def test_a_refused_grammar_that_nobody_waits_for_any_more_is_checked_no_further(rig):
+    whole = json.dumps(
+        {"format": {"type": "sequence", "elements": [{"type": "regex", "pattern": one} for one in "ab"]}}
+    )
+    rig.compiler.bad[whole] = GrammarInvalid("no")
+    rig.compiler.let["check"].clear()
+    number = rig.send(whole)
+    rig.turn()
+    assert rig.compiler.reached["check"].acquire(timeout=300)
+    rig.cancel(number)
+    rig.turn()
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert rig.compiler.count("check") == 1
 
 
 def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker(rig):

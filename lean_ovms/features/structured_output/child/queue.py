@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ....config import EngineConfig
@@ -107,12 +107,12 @@ class GrammarQueue:
         self._checked: deque[str] = deque()  # tags that passed the check and are not compiled in this process
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
-        self._checks: WorkerThread[str, GrammarCost] = WorkerThread(
+        self._checks: WorkerThread[GrammarCheck, GrammarCost | GrammarRefused] = WorkerThread(
             "grammar-check",
             self._check,
             wake,
             "the grammar could not be checked: {}",
-            wanted=self._is_wanted,
+            wanted=lambda check: self._is_wanted(check.tag),
             idle_s=IDLE_S,
             on_idle=checker.stop,
         )
@@ -161,12 +161,15 @@ class GrammarQueue:
         if not self._waiting and not self.compiling:
             return []
         outcomes: list[GrammarOutcome] = []
-        for tag, checked in self._checks.poll():
-            self._results.add(tag, checked)
+        for check, checked in self._checks.poll():
+            if isinstance(checked, GrammarRefused) and check.unfinished:
+                self._checks.add(check.client, check)
+                continue
+            self._results.add(check.tag, checked)
             if isinstance(checked, RequestError):
-                outcomes += self._release(tag, checked)
+                outcomes += self._release(check.tag, checked)
             else:
-                self._checked.append(tag)
+                self._checked.append(check.tag)
         for tag, error in self._compilations.poll():
             if error is not None:
                 outcomes += self._release(tag, error)
@@ -195,7 +198,7 @@ class GrammarQueue:
         if full or self._checks.queued(client) >= max(1, MOST // 2):
             text = "too many new grammars are waiting to be compiled; please try again later"
             raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
-        self._checks.add(client, tag)
+        self._checks.add(client, GrammarCheck(tag, client, FAULTS_FACTOR * self._timeout_s))
 
     def _is_wanted(self, tag: str) -> bool:
         wanted = bool(self._waiting.get(tag))
@@ -230,46 +233,77 @@ class GrammarQueue:
 
     # --- the other thread
 
-    def _check(self, tag: str) -> GrammarCost:
-        return checked(tag, self._checker, self.bounds, FAULTS_FACTOR * self._timeout_s)
+    def _check(self, check: GrammarCheck) -> GrammarCost | GrammarRefused:
+        return check.proceed(self._checker, self.bounds)
 
 
-def checked(tag: str, checker: GrammarChecker, bounds: GrammarBounds, most_s: float) -> GrammarCost:
-    """Returns the cost of a grammar.
+class GrammarCheck:
+    """The check of one grammar as a whole, and, if that is refused, of each of its expressions alone.
 
-    Args:
-        tag: The grammar.
-        checker: The checker.
-        bounds: The limits of a grammar.
-        most_s: The seconds after which no further part of a refused grammar is checked alone.
-
-    Raises:
-        GrammarRefused: The grammar is refused. It has the reasons for those of its expressions that are refused alone,
-            too, or that were not checked alone.
-        RequestError: The grammar could not be checked.
+    These are separate steps, between which the grammars of other clients have their turns.
     """
-    try:
-        return checker.check(tag, bounds)
-    except GrammarRefused as error:
-        found = _at_fault(tag, checker, bounds, time.monotonic() + most_s)
-        error.reasons = {str(number): why or error.message for number, why in found}
-        raise
+
+    def __init__(self, tag: str, client: str = "", most_s: float = 0.0) -> None:
+        """Creates a check that has not begun.
+
+        Args:
+            tag: The grammar.
+            client: The client that wants it.
+            most_s: The seconds of checking after which no further expression is checked alone.
+        """
+        self.tag, self.client = tag, client
+        self._left_s = most_s
+        self._refusal: GrammarRefused | None = None
+        self._reasons: dict[str, str] = {}  # those of the refusal
+        self._expressions: deque[tuple[int, str]] = deque()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `proceed` should be called again, as expressions are left, and time to check them."""
+        return bool(self._expressions) and self._left_s > 0
+
+    def proceed(self, checker: GrammarChecker, bounds: GrammarBounds) -> GrammarCost | GrammarRefused:
+        """Checks the whole, or else the next expression alone.
+
+        Args:
+            checker: The checker.
+            bounds: The limits of a grammar.
+
+        Returns:
+            The cost of the grammar, or the error with which it is refused. The error has the reasons for those of its
+            expressions that were refused alone, too, or that were not checked alone yet.
+
+        Raises:
+            RequestError: The grammar could not be checked.
+        """
+        if self._refusal is None:
+            try:
+                return checker.check(self.tag, bounds)
+            except GrammarRefused as error:
+                self._refusal = error
+                self._expressions.extend(_alone(self.tag))
+                error.reasons = self._reasons = {str(number): error.message for number, _ in self._expressions}
+            return self._refusal
+        number, tag = self._expressions.popleft()
+        began = time.monotonic()
+        try:
+            checker.check(tag, bounds)
+            del self._reasons[str(number)]
+        except GrammarRefused as error:
+            self._reasons[str(number)] = error.message
+        self._left_s -= time.monotonic() - began
+        return self._refusal
 
 
-def _at_fault(tag: str, checker: GrammarChecker, bounds: GrammarBounds, end: float) -> Iterator[tuple[int, str]]:
-    """Yields the numbers of expressions, each with the reason, which is "" for those that were not checked by `end`."""
+def _alone(tag: str) -> list[tuple[int, str]]:
+    """Returns a grammar for each of several expressions in a grammar, with the number of the expression."""
     try:
         parts = limits.expressions(json.loads(tag))
     except ValueError:
-        return
-    for number, part in enumerate(parts if len(parts) > 1 else ()):
-        try:
-            if time.monotonic() > end:
-                yield number, ""
-            else:
-                checker.check(f'{{"type":"structural_tag","format":{part}}}', bounds)
-        except GrammarRefused as error:
-            yield number, error.message
+        return []
+    if len(parts) < 2:
+        return []
+    return [(number, f'{{"type":"structural_tag","format":{part}}}') for number, part in enumerate(parts)]
 
 
 class _CheckResults:
