@@ -348,6 +348,9 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
     )
     assert parse(["--api-key", "flag"], environ).api_key == "flag"
     assert parse([], {"VLLM_BATCH_INVARIANT": "1"}) == Config(batch_invariant=True)
+    for text, allowed in (("True", True), ("1", True), ("0", False), ("", False)):
+        assert parse([], {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": text}) == Config(allow_runtime_lora=allowed)
+    assert parse([], {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "5"}) == Config(keep_alive_timeout_s=5)
     services = {"VLLM_SERVICE_HOST": "10.0.0.1", "VLLM_PORT": "tcp://10.0.0.1:80", "VLLM_PORT_80_TCP_PROTO": "tcp"}
     services["GIT_OPT_SET_SERVER_TIMEOUT"] = "5"
     assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", "VLLM_LOGGING_LEVEL": "DEBUG", **services}) == Config()
