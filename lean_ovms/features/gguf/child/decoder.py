@@ -88,15 +88,7 @@ class FileDecoder:
                 for these only. None for all tokens.
         """
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
-        x = layers.looked_up(self._embeddings, ids)
-        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._row.embedding_scale
-        x = layers.times(x, self._header.real("embedding_scale", scale))
-        if "position_embd.weight" in self._tensors:
-            places = ops.convert(ops.unsqueeze(positions, np.int32(1)), "i32")
-            x = ops.add(x, layers.looked_up(self._tensors.matrix(TensorRows("position_embd.weight")), places))
-        if self._row.last_norm != EMBEDDING_NORM:
-            x = self._layers.norm(x, EMBEDDING_NORM)
-        x = x if self._images is None else self._images.embedded(x)
+        x = self._embedded(ids, positions)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         if self._altup is not None:
             self._altup.begin(x)
@@ -117,6 +109,23 @@ class FileDecoder:
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
                 x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
         return self._layers.norm(x if self._altup is None else self._altup.end(), self._row.last_norm)
+
+    def _embedded(self, ids: Any, positions: Any) -> Any:
+        """Returns the input of the first layer [tokens, 1, width]: the embeddings of tokens, positions and images.
+
+        Args:
+            ids: The ids of the tokens [tokens, 1].
+            positions: The positions of the tokens in their sequences [tokens].
+        """
+        x = layers.looked_up(self._embeddings, ids)
+        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._row.embedding_scale
+        x = layers.times(x, self._header.real("embedding_scale", scale))
+        if "position_embd.weight" in self._tensors:
+            places = ops.convert(ops.unsqueeze(positions, np.int32(1)), "i32")
+            x = ops.add(x, layers.looked_up(self._tensors.matrix(TensorRows("position_embd.weight")), places))
+        if self._row.last_norm != EMBEDDING_NORM:
+            x = self._layers.norm(x, EMBEDDING_NORM)
+        return x if self._images is None else self._images.embedded(x)
 
     def _after_mixer(self, layer: int, x: Any, positions: Any, sequences: Sequences, kept: Any) -> Any:
         """Returns the input of a layer with the result of its token mixer added [tokens, 1, width].

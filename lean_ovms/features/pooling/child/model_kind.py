@@ -118,23 +118,16 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
         raise StartError(f"--task {config.task}: the network computes embeddings, not logits")
     mode, source, assumed = _pooling(config, files, shape)
     _check_mode(mode, files, shape)
-    width = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
-    dimensions = width * len(mode.split(AND))
     pools_prompts = mode == ALL or files.pools_prompts
     if not pools_prompts:
         _check_prompts_left_out(config, mode)
-    dense = [] if mode == MODEL else files.dense_after(shape.output, each_token=mode == ALL)
-    if dense:
-        dimensions = dense[-1].outputs
-    elif mode == ALL:
-        dimensions = next((count for key in PROJECTED if (count := _count(files.config, key))), dimensions)
     alone, any_size = shape.images == IMAGES_ALONE, config.of(PoolingOptions).matryoshka
     listed = files.config.get("matryoshka_dimensions")
     allowed = [one for one in listed if type(one) is int] if isinstance(listed, list) else []
     return Recognized(
         PoolingInfo(
             kind=TOKEN_EMBED if mode == ALL else EMBED,
-            dimensions=dimensions,
+            dimensions=_dimensions(files, shape, mode),
             window=window(config, files),
             pooling=mode,
             pooling_source=source,
@@ -152,6 +145,16 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
 
 
 # --- embeddings
+
+
+def _dimensions(files: PoolingFiles, shape: Shape, mode: str) -> int:
+    """Returns the number of dimensions of the vectors that a network and the Dense modules after it compute."""
+    dense = [] if mode == MODEL else files.dense_after(shape.output, each_token=mode == ALL)
+    if dense:
+        return dense[-1].outputs
+    projected = [count for key in PROJECTED if (count := _count(files.config, key))] if mode == ALL else []
+    width = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    return projected[0] if projected else width * len(mode.split(AND))
 
 
 def _check_mode(mode: str, files: PoolingFiles, shape: Shape) -> None:
