@@ -152,12 +152,21 @@ class GgufAdapter:
             ends = (0, heads * size, (heads + keys) * size, count)
             rows = [(start, end - start) if letter == "B" else (0, count) for start, end in pairwise(ends)]
             names = [f"attn_{each}" for each in "qkv"]
+        elif part == "ffn_up" and self._has_gate(name):
+            half = count // 2
+            rows = [(0, half), (half, half)] if letter == "B" else [(0, count), (0, count)]
+            names = ["ffn_gate", "ffn_up"]
         elif part in PLACES:
             rows, names = [(0, count)], [part]
         else:
             raise ValueError(f"{name} changes a layer that takes no adapters")
         for each, (start, number) in zip(names, rows, strict=True):
             yield PLACES[each], _Rows(name, start, number, width, self._permuted(name, each, letter, number))
+
+    def _has_gate(self, name: str) -> bool:
+        """Returns whether the matrix that a tensor for ffn_up changes begins with the rows of the gate, as in Phi-3."""
+        shape, width = self._header.tensors.get(f"{name[:-1]}b", ()), self._count("intermediate_size")
+        return width > 0 and len(shape) == 2 and shape[1] == 2 * width
 
     def _permuted(self, name: str, part: str, letter: str, count: int) -> int:
         """Returns the heads of which llama.cpp's converter has changed the order of rows; 0 for none.

@@ -215,6 +215,7 @@ class Header:
             "num_key_value_heads": max(self.numbers("attention.head_count_kv"), default=0),
             "hidden_size": self.number("embedding_length"),
             "head_dim": self.number("attention.key_length"),
+            "intermediate_size": max(self.numbers("feed_forward_length"), default=0),
             "pad_token_id": self.padding,
             "layer_types": self._layer_types(),
             "id2label": {str(number): label for number, label in enumerate(self._labels())},

@@ -54,6 +54,18 @@ def test_a_joined_matrix_is_one_of_queries_one_of_keys_and_one_of_values(tmp_pat
         np.testing.assert_array_equal(found[1], rows)
 
 
+def test_a_matrix_with_gate_and_up_is_two(tmp_path):
+    down, up = pair(96)
+    base = {**BASE, "model_type": "phi3", "intermediate_size": 48}
+    _, layers = made(tmp_path, {"ffn_up": (down, up)}, "phi3", base)
+    for place, rows in (("gate", up[:48]), ("up", up[48:])):
+        found = layers[f"{START}.mlp.{place}_proj"]
+        np.testing.assert_array_equal(found[0], down)
+        np.testing.assert_array_equal(found[1], rows)
+    _, layers = made(tmp_path, {"ffn_up": (down, up)}, "phi3", {**base, "intermediate_size": 96})
+    assert [*layers] == [f"{START}.mlp.up_proj"]
+
+
 def test_the_factor_is_alpha_through_the_rank_of_each_layer_unless_the_option_states_one(tmp_path):
     parts = {"attn_v": pair(16), "ffn_down": pair(32, rank=4)}
     for alpha, stated, factors in ((8.0, None, (4, 2)), (0.0, None, (1, 1)), (8.0, 0.5, (1, 1))):

@@ -7,6 +7,7 @@ are as close to f32 as torch's.
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("gguf")
@@ -86,6 +87,32 @@ def test_answers_with_an_adapter_are_those_of_torch(name, write, tmp_path):
         assert answer.tokens[0] == ids
         assert answer.logprobs[0] == pytest.approx(logprobs, abs=5e-3)
     assert known["answers"] != known["adapted"]
+
+
+@pytest.mark.parametrize("name", ["phi3", "glm4"])
+def test_an_adapter_of_a_matrix_with_gate_and_up_changes_what_that_matrix_changed_does(name, tmp_path):
+    tensors, changed = zoo_gguf.weights(name), {}
+    for tensor in [tensor for tensor in tensors if tensor.endswith(("ffn_up.weight", "ffn_down.weight"))]:
+        rows, width = tensors[tensor].shape
+        down, up = zoo_gguf.values(f"{tensor}.A", [4, width]), zoo_gguf.values(f"{tensor}.B", [rows, 4])
+        changed[tensor] = down, up
+    merged = {tensor: value + np.matmul(*changed[tensor][::-1]) if tensor in changed else value
+              for tensor, value in tensors.items()}  # fmt: skip
+    adapter = make_lora.write_gguf(tmp_path / "a.gguf", name, changed)
+    paths = [
+        zoo_gguf.write(tmp_path / f"{place}.gguf", name, "F32", each) for place, each in enumerate((tensors, merged))
+    ]
+    found = []
+    for path, text in zip(paths, (modules.dumps(modules.LoraModule("a", str(adapter))), ""), strict=True):
+        rig = Rig(pipeline=load(blocks=120, model_path=str(path), allow_runtime_lora=True, **OPTIONS))
+        for each in (text, ""):
+            number = rig.submit(prompts()[0], max_tokens=TOKENS, ignore_eos=True, logprobs=True)
+            rig.transport.inbox[-1][0].adapter = each
+            rig.run()
+            found.append((rig.answer(number).tokens[0], rig.answer(number).logprobs[0]))
+    adapted, plain, wanted, _ = found
+    assert adapted[0] == wanted[0] != plain[0]
+    assert adapted[1] == pytest.approx(wanted[1], abs=5e-3)
 
 
 @needs_bf16
