@@ -74,21 +74,21 @@ def is_head(model_dir: Path, method: str) -> bool:
 
 def context_length(config: Json) -> int:
     """Returns the context length in tokens; 0 if unknown."""
-    return next((value for name in CONTEXT_NAMES if (value := _count(config, name))), 0)
+    return next((value for name in CONTEXT_NAMES if (value := count(config, name))), 0)
 
 
 def vocab_size(config: Json) -> int:
     """Returns the number of rows of the embedding table; 0 if unknown."""
-    return _count(config, "vocab_size")
+    return count(config, "vocab_size")
 
 
 def kv_bytes_per_token(config: Json, keys: str, values: str) -> int:
     """Returns the size in bytes of a token's keys and values in all layers, in these precisions; 0 if unknown."""
-    layers = _attention_layers(config) or _count(config, "num_hidden_layers") or _count(config, "n_layer")
-    heads = _count(config, "num_attention_heads") or _count(config, "n_head")
-    kv_heads = _count(config, "num_key_value_heads") or heads
-    hidden = _count(config, "hidden_size") or _count(config, "n_embd")
-    head_dim = _count(config, "head_dim") or (hidden // heads if heads else 0)
+    layers = _attention_layers(config) or count(config, "num_hidden_layers") or count(config, "n_layer")
+    heads = count(config, "num_attention_heads") or count(config, "n_head")
+    kv_heads = count(config, "num_key_value_heads") or heads
+    hidden = count(config, "hidden_size") or count(config, "n_embd")
+    head_dim = count(config, "head_dim") or (hidden // heads if heads else 0)
     per_element, per_head = VALUE_BYTES.get(values, VALUE_BYTES["f32"])
     per_element += KEY_BYTES.get(keys, KEY_BYTES["f32"])
     return int(layers * kv_heads * (head_dim * per_element + per_head)) if head_dim else 0
@@ -100,7 +100,8 @@ def _attention_layers(config: Json) -> int:
     return sum(kind not in KEYLESS_LAYERS for kind in kinds) if isinstance(kinds, list) else 0
 
 
-def _count(config: Json, name: str) -> int:
+def count(config: Json, name: str) -> int:
+    """Returns the positive integer with this key in a config.json, or 0 if there is none."""
     value = config.get(name)
     return value if type(value) is int and value > 0 else 0
 

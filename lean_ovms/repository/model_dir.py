@@ -86,7 +86,7 @@ def read(config: ModelOptions) -> ModelDir:
         fallback_template=next((text for entry in templates if (text := _template(entry, "default"))), ""),
         tool_template=_text(path / "additional_chat_templates" / "tool_use.jinja")
         or _template(tokenizer.get("chat_template"), "tool_use", alone=False),
-        special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
+        special_tokens={name: text for name in SPECIAL_TOKENS if (text := token_text(tokenizer.get(name)))},
         tokenizer=_tokenizer(tokenizer),
     )
 
@@ -94,7 +94,7 @@ def read(config: ModelOptions) -> ModelDir:
 def _tokenizer(config: dict[str, Any]) -> dict[str, Any]:
     found = {name: config[name] for name in TOKENIZER if config.get(name) is not None}
     if isinstance(more := config.get("additional_special_tokens"), list):
-        found["additional_special_tokens"] = [text for entry in more if (text := _content(entry))]
+        found["additional_special_tokens"] = [text for entry in more if (text := token_text(entry))]
     return found
 
 
@@ -236,7 +236,7 @@ def _template(entry: Any, name: str, alone: bool = True) -> str:
     return next((text for text in found if isinstance(text, str)), "")
 
 
-def _content(token: Any) -> str:
+def token_text(token: Any) -> str:
     """Returns the text of a special token, which is a string or an object with the member `content`."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else ""

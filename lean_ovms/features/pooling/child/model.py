@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 from ....engine.paged.network import file_of
@@ -23,6 +22,7 @@ from ....manifest import IMAGES_IN_TEXTS
 from ....media import pixels
 from ....media.pixels import SquareProcessor
 from ....repository import model_config
+from ....repository.model_dir import token_text
 from ....types import IMAGE_TAG, Image
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
@@ -149,7 +149,7 @@ class OpenVinoPooler:
         """Returns the token with which texts are padded to the whole window, as SigLIP was trained; None for others."""
         if not str(files.config.get("model_type")).startswith("siglip"):
             return None
-        token, pieces = _content(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
+        token, pieces = token_text(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
         pad = files.config.get("pad_token_id")
         return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
 
@@ -184,8 +184,8 @@ class OpenVinoPooler:
             vocab_size=size if isinstance(size, int) and size > 0 else len(self.vocabulary.pieces),
             context_length=info.window,
             pad_token_id=pad if isinstance(pad, int) and pad >= 0 else 0,
-            bos_token=_content(files.tokenizer_config.get("bos_token")),
-            eos_token=_content(files.tokenizer_config.get("eos_token")),
+            bos_token=token_text(files.tokenizer_config.get("bos_token")),
+            eos_token=token_text(files.tokenizer_config.get("eos_token")),
             versions={"openvino": str(ov.get_version())},
             image_tokens=image_tokens(lambda text, _: self.tokenize([text])[0]) if info.images else [],
             of_task=asdict(info),
@@ -215,11 +215,6 @@ def _image_processor(path: Path) -> SquareProcessor:
         return SquareProcessor.read(model_config.processor(path, "image"))
     except (KeyError, TypeError, ValueError) as error:
         raise StartError(f"{path}/preprocessor_config.json does not say how images are resized: {error!r}") from error
-
-
-def _content(token: Any) -> str:
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else ""
 
 
 def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from ....config import EngineConfig
 from ....errors import StartError
+from ....repository.model_config import count
 from ....types import Json
 from ..feature import PoolingOptions
 from ..types import AND, CLASSIFY, EMBED, IMAGES_ALONE, SCORE, SPARSE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
@@ -152,8 +153,8 @@ def _dimensions(files: PoolingFiles, shape: Shape, mode: str) -> int:
     dense = [] if mode == MODEL else files.dense_after(shape.output, each_token=mode == ALL)
     if dense:
         return dense[-1].outputs
-    projected = [count for key in PROJECTED if (count := _count(files.config, key))] if mode == ALL else []
-    width = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    projected = [found for key in PROJECTED if (found := count(files.config, key))] if mode == ALL else []
+    width = shape.width or count(files.config, "hidden_size") or count(files.config, "d_model")
     return projected[0] if projected else width * len(mode.split(AND))
 
 
@@ -176,7 +177,7 @@ def _sparse(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogniz
         return None
     info = PoolingInfo(
         kind=SPARSE,
-        dimensions=shape.width or _count(files.config, "vocab_size"),
+        dimensions=shape.width or count(files.config, "vocab_size"),
         window=window(config, files),
         pooling=SPLADE,
         pooling_source=source,
@@ -259,7 +260,7 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
     labels, width = files.labels, shape.width or len(files.labels)
     limit = window(config, files)
     answers = width == len(NO_YES) and sorted(labels) == [*NO_YES]
-    if "beam_idx" in shape.inputs or (shape.rank == 3 and (answers or width == _count(files.config, "vocab_size"))):
+    if "beam_idx" in shape.inputs or (shape.rank == 3 and (answers or width == count(files.config, "vocab_size"))):
         if config.task != "rerank":
             raise StartError(
                 f"--task {config.task}: the network generates text; export it with --task feature-extraction"
@@ -307,9 +308,9 @@ def _activation(config: Json, width: int) -> str:
 
 def window(config: EngineConfig, files: PoolingFiles) -> int:
     """Returns the most tokens of an input: the smallest of the limits in the options and the model's files."""
-    own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
+    own = next((found for key in WINDOW_KEYS if (found := count(files.config, key))), 0)
     if own and files.config.get("model_type") in OFFSET_POSITIONS:
-        own -= _count(files.config, "pad_token_id") + 1
+        own -= count(files.config, "pad_token_id") + 1
     own = own or TOWER_WINDOWS.get(str(files.config.get("model_type")), UNKNOWN_WINDOW)
     limits = (
         own,
@@ -319,8 +320,3 @@ def window(config: EngineConfig, files: PoolingFiles) -> int:
         files.model_max_length,
     )
     return min(limit for limit in limits if limit > 0)
-
-
-def _count(config: Json, name: str) -> int:
-    value = config.get(name)
-    return value if type(value) is int and value > 0 else 0
