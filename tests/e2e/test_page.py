@@ -22,8 +22,9 @@ from tests.e2e.conftest import Process, start_process
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = os.environ.get("PAGE_BROWSER") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"))), None
 )
+"""The browser. The one without a user interface takes two thirds of the CPU time of the others."""
 pytestmark = [
     pytest.mark.model,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
@@ -31,6 +32,8 @@ pytestmark = [
 ]
 DATA = Path(__file__).parents[1] / "data"
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+ONE_RENDERER = "--renderer-process-limit=1"
+"""One process for the pages of all contexts. Starting one takes longer than many of the tests."""
 
 
 @pytest.fixture
@@ -41,7 +44,9 @@ def server(page_server: Process) -> Process:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *FAKE_MICROPHONE])
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", ONE_RENDERER, *FAKE_MICROPHONE]
+        )
         yield chromium
         chromium.close()
 
@@ -174,6 +179,14 @@ def write(field: Any, text: str) -> None:
     """Types a text over the content of a field, as users do; ``fill`` would set it without keys."""
     field.press("Control+a")
     field.press_sequentially(text)
+
+
+def violations(page: Any) -> list[str]:
+    """Returns the rules of axe that a page breaks, with the elements. What keeps a rule is not reported, which takes as
+    long as the checks."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
 
 
 TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=file])"
@@ -722,14 +735,12 @@ def test_the_page_is_accessible(browser: Any, server: Process, width: int, color
 
     It takes longest for the documentation, which is checked with each color once, in the narrowest and widest window.
     """
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=colors)
     page = context.new_page()
     problems: dict[str, list[str]] = {}
 
     def check(what: str) -> None:
-        found = axe.run(page).response["violations"]
-        problems[what] = [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
+        problems[what] = violations(page)
 
     page.goto(server.url + "/")
     page.get_by_role("button", name="Tell me a joke.").wait_for()
@@ -789,8 +800,7 @@ def test_images_are_shown_while_they_are_made_saved_and_stopped(browser: Any, pa
         assert saved.value.suggested_filename == "7.png"
         saved.value.save_as(tmp_path / "7.png")
         assert (tmp_path / "7.png").read_bytes().startswith(b"\x89PNG")
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        assert axe.run(page).response["violations"] == []
+        assert violations(page) == []
         write(page.locator("#image-size"), "25x16")
         page.click("#draw")
         page.get_by_text("must be divisible by 8").wait_for()
