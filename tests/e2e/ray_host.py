@@ -1,4 +1,4 @@
-"""A program that test_ray.py runs: it starts a Ray cluster on this machine, and on it the requested application."""
+"""A program that test_ray.py runs: it starts a Ray cluster on this machine, and on it the requested applications."""
 
 from __future__ import annotations
 
@@ -36,15 +36,40 @@ def metrics_address() -> str:
 
 
 def main() -> None:
-    kind, *arguments = sys.argv[1:]
+    """Starts the cluster, and does what each line of the input says, one after the other.
+
+    "replicas" serves two replicas with the scripted engine, and "kill" kills one of them. "run" is followed by the
+    arguments of `serve run`. "wait" is followed by the number of replicas to wait for. "stop" ends what is served.
+    """
     port = free_port()
     context = ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=True, namespace="serve")
-    if kind == "commands":
-        print(f"serving at http://127.0.0.1:{port}", flush=True)
-        commands(context.address_info["gcs_address"], port)
-    else:
-        start(port)
-        replicas(arguments[0], port)
+    run: subprocess.Popen[bytes] | None = None
+    for line in sys.stdin:
+        word, *arguments = line.split()
+        if word == "replicas":
+            start(port)
+            replicas(arguments[0])
+            print(f"metrics at {metrics_address()}", flush=True)
+            print(f"replicas at http://127.0.0.1:{port}", flush=True)
+        elif word == "kill":
+            before = pids()
+            os.kill(before[0], signal.SIGKILL)
+            print("killed", flush=True)
+            threading.Thread(target=again, args=(before,), daemon=True).start()
+        elif word == "run":
+            start(port)
+            address = context.address_info["gcs_address"]
+            run = subprocess.Popen(["serve", "run", f"--address={address}", *arguments])
+            print(f"serving at http://127.0.0.1:{port}", flush=True)
+        elif word == "wait":
+            threading.Thread(target=wait_for, args=(int(arguments[0]),), daemon=True).start()
+        elif run is None:
+            serve.shutdown()
+            print("shut down", flush=True)
+        else:
+            run.send_signal(signal.SIGINT)
+            run.wait(300)
+            print("stopped", flush=True)
     serve.shutdown()
     ray.shutdown()
 
@@ -54,25 +79,7 @@ def start(port: int) -> None:
     serve.start(http_options={"host": "127.0.0.1", "port": port})
 
 
-def commands(address: str, port: int) -> None:
-    """Runs `serve run` with the arguments in a line of the input until an empty line, one after the other.
-
-    A line with a number says how many replicas to wait for.
-    """
-    run: subprocess.Popen[bytes] | None = None
-    for line in sys.stdin:
-        if line.strip().isdigit():
-            threading.Thread(target=wait_for, args=(int(line),), daemon=True).start()
-        elif line.strip():
-            start(port)
-            run = subprocess.Popen(["serve", "run", f"--address={address}", *line.split()])
-        elif run is not None:
-            run.send_signal(signal.SIGINT)
-            run.wait(300)
-            print("stopped", flush=True)
-
-
-def replicas(store: str, port: int) -> None:
+def replicas(store: str) -> None:
     from lean_ovms.ray_serve import application
 
     app = application(
@@ -90,14 +97,6 @@ def replicas(store: str, port: int) -> None:
         },
     )
     serve.run(app)
-    print(f"metrics at {metrics_address()}", flush=True)
-    print(f"serving at http://127.0.0.1:{port}", flush=True)
-    for line in sys.stdin:
-        if line.strip() == "kill":
-            before = pids()
-            os.kill(before[0], signal.SIGKILL)
-            print("killed", flush=True)
-            threading.Thread(target=again, args=(before,), daemon=True).start()
 
 
 def wait_for(count: int) -> None:

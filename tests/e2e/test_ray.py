@@ -33,9 +33,9 @@ HOST = Path(__file__).with_name("ray_host.py")
 
 
 class Cluster:
-    """A process that runs a cluster with two replicas, and ends them when its input ends."""
+    """A process that runs a cluster, and ends it when its input ends."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path) -> None:
         environ = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -46,7 +46,7 @@ class Cluster:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(HOST), *arguments],
+                [sys.executable, str(HOST)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -82,28 +82,27 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("ray")
-    made = Cluster(folder, "replicas", str(folder / "store.sqlite"))
+    """One cluster for all tests, because its start takes longer than most of them."""
+    made = Cluster(tmp_path_factory.mktemp("ray"))
     try:
-        made.url = made.line("serving at")  # type: ignore[attr-defined]
         yield made
     finally:
         made.end()
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with two cores, on which the documented commands run one after the other."""
-    made = Cluster(tmp_path_factory.mktemp("commands"), "commands")
-    try:
-        yield made
-    finally:
-        made.end()
+def url(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Returns the address of two replicas, which serve until the first documented command."""
+    cluster.tell(f"replicas {tmp_path_factory.mktemp('store') / 'store.sqlite'}")
+    return cluster.line("replicas at")
 
 
-@pytest.fixture
-def url(cluster: Cluster) -> str:
-    return str(cluster.url)  # type: ignore[attr-defined]
+@pytest.fixture(scope="module")
+def commands(cluster: Cluster) -> Cluster:
+    """Returns the cluster when nothing is served, so that the documented commands can run one after the other."""
+    cluster.tell("stop")
+    cluster.line("shut down")
+    return cluster
 
 
 def chat(text: str, **fields: Any) -> dict[str, Any]:
@@ -195,7 +194,7 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
             assert ok(client.delete(f"/v1/responses/{response_id}"))["deleted"]
 
 
-def test_rays_metrics_have_those_of_both_replicas(cluster: Cluster) -> None:
+def test_rays_metrics_have_those_of_both_replicas(cluster: Cluster, url: str) -> None:
     address = cluster.line("metrics at")
     deadline = time.monotonic() + 120
     found: set[str] = set()
@@ -281,9 +280,9 @@ def test_the_documented_command_serves(commands: Cluster) -> None:
     """The demo model replaces the command's."""
     *words, option = documented("serve run")
     assert (words, option) == (["serve", "run", "lean_ovms.ray_serve:app"], "model_path=/models/qwen3")
-    commands.tell(f"{words[2]} model_path={DEMO_MODEL} model_name=demo")
+    commands.tell(f"run {words[2]} model_path={DEMO_MODEL} model_name=demo")
     answered(commands, {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8})
-    commands.tell("")
+    commands.tell("stop")
     commands.line("stopped")
 
 
@@ -297,7 +296,7 @@ async def test_the_documented_file_scales_with_the_load(commands: Cluster, tmp_p
     quick = {"upscale_delay_s": 0, "downscale_delay_s": 0, "metrics_interval_s": 0.2, "look_back_period_s": 1}
     deployment["autoscaling_config"] |= {**quick, "target_ongoing_requests": 2, "max_replicas": 2}
     (tmp_path / "ray.yaml").write_text(yaml.safe_dump(file))
-    commands.tell(str(tmp_path / "ray.yaml"))
+    commands.tell(f"run {tmp_path / 'ray.yaml'}")
     url = await asyncio.to_thread(answered, commands, chat("hello", max_tokens=1))
     async with httpx.AsyncClient(base_url=url, timeout=300) as client:
 
@@ -307,15 +306,15 @@ async def test_the_documented_file_scales_with_the_load(commands: Cluster, tmp_p
                 assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
 
         load = asyncio.gather(*(busy(number) for number in range(4)))
-        commands.tell("2")
+        commands.tell("wait 2")
         grown = asyncio.ensure_future(asyncio.to_thread(commands.line, "2 replicas"))
         await asyncio.wait([load, grown], return_when=asyncio.FIRST_COMPLETED)
         load.cancel()
         await asyncio.wait([load])
         await grown
-    commands.tell("1")
+    commands.tell("wait 1")
     await asyncio.to_thread(commands.line, "1 replicas")
-    commands.tell("")
+    commands.tell("stop")
     await asyncio.to_thread(commands.line, "stopped")
 
 
