@@ -258,7 +258,7 @@ def test_the_model_is_loaded_again_for_another_shape_of_its_t5_encoder_alone(
         loads.append(not pipeline._pipelines)  # the memory of the previous model must be free
         if len(loads) == 1:
             raise RuntimeError("no memory")
-        return load()
+        return load() if len(loads) == 2 else dict.fromkeys(range(3))  # the third and fourth are only counted
 
     monkeypatch.setattr(pipeline, "_load", counted)
     made(pipeline, more={"guidance_scale": 7.0})
