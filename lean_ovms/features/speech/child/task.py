@@ -18,7 +18,7 @@ from ....errors import EngineLost, RequestError, counted, for_client
 from .. import records
 from .recognizer import Job, Recognizer
 from .session import MIN_SAMPLES, Transcription
-from .vad import Detector, EnergyDetector, SpeechCheck, unchecked
+from .vad import Detector, EnergyDetector, SpeechCheck, amplified, unchecked
 
 TURN_FRAMES, BUSY_FRAMES = 128, 32
 """The frames of 32 ms in which utterances are looked for between two steps, for all requests; the second during
@@ -221,10 +221,13 @@ class SpeechTask(Task):
         cut = session.cutter.cuts[0]
         if cut.end == cut.start or cut.sure or not session.params.vad:
             return cut.end > cut.start
+        if cut.faint and self._check is unchecked:
+            return False  # what is so quiet is noise, unless a check knows better
         while self._unchecked_s:
             self._unchecked_s -= 1
             if session.check is None:
-                session.check = self._check(session.cutter.buffer.samples(cut.start, cut.end))
+                samples = session.cutter.buffer.samples(cut.start, cut.end)
+                session.check = self._check(amplified(samples) if cut.faint else samples)
             speaks = next(session.check, None)
             if speaks is not False:
                 session.check = None

@@ -13,6 +13,10 @@ FRAME = 512
 """Samples: 32 ms."""
 SILENCE = 0.001
 """Root mean square of a frame that has no sound: -60 dBFS."""
+FAINT = 0.0001
+"""The same for a file that has had no louder frame: -80 dBFS, three steps of 16 bits."""
+AUDIBLE = 0.1
+"""The largest absolute value to which faint samples are amplified before they are checked for speech."""
 FLOOR_RISE = 1.01
 """The factor by which the assumed noise rises in a frame, about 2.7 dB a second; it falls at once."""
 LOUD = 3.0
@@ -49,6 +53,12 @@ class EnergyDetector:
         ratio = level / self._floor
         self._floor = max(SILENCE, min(self._floor * FLOOR_RISE, level))
         return ratio**2 / (ratio**2 + LOUD**2)
+
+
+def amplified(samples: Samples) -> Samples:
+    """Returns faint samples so loud that a SpeechCheck finds speech in them."""
+    louder: Samples = samples * np.float32(AUDIBLE / max(float(np.abs(samples).max(initial=0.0)), FAINT))
+    return louder
 
 
 def rms(samples: Samples) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ..params import TurnDetection
 from .recognizer import Samples
-from .vad import FRAME, SILENCE, Detector, rms
+from .vad import FAINT, FRAME, SILENCE, Detector, rms
 
 PAD = int(0.3 * SAMPLE_RATE)
 """Samples of silence that stay around sound."""
@@ -42,6 +42,8 @@ class Cut:
     """The number of samples before it that are in no window."""
     sure: bool = False
     """Whether the cutter knows that the window has speech."""
+    faint: bool = False
+    """Whether no frame of the audio up to its end is louder than SILENCE."""
 
 
 class Buffer:
@@ -147,10 +149,10 @@ class Cutter:
             self.cuts.append(Cut(end, end, end - self._cursor))
             self._cursor = end
 
-    def _cut(self, end: int, *, sure: bool = False) -> None:
+    def _cut(self, end: int, *, sure: bool = False, faint: bool = False) -> None:
         """Ends the window in progress at a position."""
         assert self.speech_since is not None
-        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure))
+        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure, faint))
         self._cursor, self.speech_since = end, None
 
     def _frame(self, frame: Samples, end: int) -> None:
@@ -173,7 +175,11 @@ class Cutter:
 
 
 class FileCutter(Cutter):
-    """Cuts the audio of a file into windows that are as long as possible, at quiet places and without long silence."""
+    """Cuts the audio of a file into windows that are as long as possible, at quiet places and without long silence.
+
+    Frames below SILENCE are silent. But until the first frame above it, those above FAINT have sound, so that a file
+    that is quiet from its beginning to its end has windows. The first loud frame begins a new window.
+    """
 
     def __init__(self, start: int, window: int, skip_silence: bool) -> None:
         super().__init__(start, window, PAD + FRAME)
@@ -181,6 +187,7 @@ class FileCutter(Cutter):
         self._gap = min(GAP, window // 3)
         self._last_sound = start
         self._heard: deque[tuple[int, bool]] = deque()  # the end of each kept frame, and whether it has sound
+        self._loud: int | None = None  # the end of the first frame above SILENCE
 
     def forget(self, before: int) -> None:
         super().forget(before)
@@ -199,12 +206,17 @@ class FileCutter(Cutter):
             self._close(self.buffer.end)
 
     def _frame(self, frame: Samples, end: int) -> None:
-        sound = not self._skip_silence or rms(frame) >= SILENCE
+        level = rms(frame) if self._skip_silence else SILENCE
+        if self._loud is None and level >= SILENCE:
+            self._loud = end
+        sound = level >= (FAINT if self._loud is None else SILENCE)
         self._heard.append((end, sound))
         self._advance(sound, end)
 
     def _advance(self, sound: bool, end: int) -> None:
         """Works on a frame that ends at `end`, and has sound or not."""
+        if end == self._loud:
+            self.speech_since = None
         if sound:
             self._last_sound = end
         if self.speech_since is None:
@@ -216,6 +228,9 @@ class FileCutter(Cutter):
         if self.speech_since is not None and end - self.speech_since >= self.window:
             self._cut(self._quiet(self.speech_since))
             self.speech_since = self._cursor if self._last_sound > self._cursor else None
+
+    def _cut(self, end: int, *, sure: bool = False, faint: bool = False) -> None:
+        super()._cut(end, sure=sure, faint=self._loud is None or end < self._loud)
 
     def _close_window(self, end: int) -> None:
         if self.speech_since is not None:
@@ -252,7 +267,7 @@ class TurnCutter(Cutter):
             self.speech_since = self._cursor
             self.turns.append((True, self.speech_since))
 
-    def _cut(self, end: int, *, sure: bool = True) -> None:
+    def _cut(self, end: int, *, sure: bool = True, faint: bool = False) -> None:
         super()._cut(end, sure=sure)
         self.turns.append((False, end))
         self._run = 0

@@ -15,6 +15,7 @@ from lean_ovms.features.speech.child.recognizer import Job, Samples
 from lean_ovms.features.speech.child.task import TURN_SECONDS
 from lean_ovms.features.speech.params import TurnDetection
 from lean_ovms.features.speech.records import Audio, AudioUsed, SpeechTurn, WindowTranscribed
+from lean_ovms.types.audio import SAMPLE_RATE
 from tests.features.speech.child.rig import Rig, sound
 
 MIXED = sound((0.35, 3), (0, 7), (0.72, 33), (0, 1), (0.55, 4.2), (0, 2))
@@ -123,6 +124,34 @@ def test_a_window_that_the_detector_finds_silent_is_skipped() -> None:
     rig.run()
     assert rig.text(number).split() == ["eight"] * 4
     assert rig.windows(number)[0]["skipped"] > 9
+
+
+def test_a_file_that_is_quiet_throughout_is_checked_for_speech() -> None:
+    """Whisper hears it as well as a loud one, but the first loud frame shows that what was before it is noise."""
+    checked: list[tuple[int, float]] = []
+
+    def check(samples: Samples) -> Iterator[bool]:
+        checked.append((round(len(samples) / SAMPLE_RATE), round(float(np.abs(samples).max()), 1)))
+        yield True
+
+    rig = Rig(check=check)
+    quiet = rig.submit(sound((0.0008, 40)))
+    rig.run()
+    assert [round(one["end"] - one["start"]) for one in rig.windows(quiet)] == [30, 10]
+    assert checked == [(30, 0.1), (10, 0.1)]
+    checked.clear()
+    before_speech, hum = rig.submit(sound((0.0008, 20), (0.3, 2))), rig.submit(sound((0.00005, 20)))
+    rig.run()
+    assert rig.text(before_speech).split() == ["three"] * 4
+    assert rig.windows(before_speech)[0]["skipped"] > 19
+    assert rig.text(hum) == ""
+    assert checked == [(2, 0.3)]
+
+
+def test_without_a_check_for_speech_a_quiet_file_has_none(rig: Rig) -> None:
+    number = rig.submit(sound((0.0008, 40)))
+    rig.run()
+    assert rig.text(number) == ""
 
 
 def test_an_error_of_the_check_for_speech_ends_only_its_request() -> None:
