@@ -35,7 +35,7 @@ REQUESTS = {
     "words": [{}, {"bad_words": ("A", "BC")}],
     "drafts": [{}, {"num_assistant_tokens": 4}],
     "cache": [{}, {"cache_salt": "s"}, {"id_slot": 1, "report_progress": True}],
-    "length": [{"max_tokens": 10}, {"max_tokens": 40}],
+    "length": [{"max_tokens": 10}, {"max_tokens": 28}],
 }
 OPTIONS = {
     "enable_prefix_caching": [False, True, True],
