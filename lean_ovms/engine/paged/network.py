@@ -220,6 +220,12 @@ class WeightsSource(Protocol):
     def read(self, core: Any) -> Any:
         """Returns a new openvino.Model with paged attention and logits of selected tokens only. Raises NotPageable."""
 
+    def compile(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
+        """Compiles the only network of a model, without caching it. It has the parameters of NetworkCompiler.
+
+        `read` calls this object's `read`, and may change the network before it is returned.
+        """
+
 
 def network_input(name: str, shape: list[int], kind: Any) -> Any:
     """Creates an input, which `add_parameters` adds to a network."""

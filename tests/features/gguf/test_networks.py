@@ -395,7 +395,9 @@ def built(path):
     known = header.read(path)
     with Tensors(path, known) as tensors:
         names = [name for name, shape in known.tensors.items() if len(shape) == 2]
-        return numbers({name: whole(tensors.matrix(TensorRows(name))) for name in names})
+        outputs = {name: whole(tensors.matrix(TensorRows(name))) for name in names}
+        tensors.fill()
+        return numbers(outputs)
 
 
 def numbers(outputs):
