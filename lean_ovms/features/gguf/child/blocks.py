@@ -197,22 +197,26 @@ def _centred(scale: Floats, minimum: Floats, middle: int) -> Scales:
     return scale, minimum + middle * scale
 
 
+def _signed(values: Bytes, middle: int) -> Numbers:
+    """Subtracts `middle` from unsigned integers."""
+    found: Numbers = (values - np.uint8(middle)).view(np.int8)
+    return found
+
+
 def _q4_0(data: Bytes) -> Numbers:
-    return (_nibbles(data[:, 2:]) - 8).view(np.int8)[:, None]
+    return _signed(_nibbles(data[:, 2:]), 8)[:, None]
 
 
 def _q4_1(data: Bytes) -> Numbers:
-    return (_nibbles(data[:, 4:]) - 8).view(np.int8)[:, None]
+    return _signed(_nibbles(data[:, 4:]), 8)[:, None]
 
 
 def _q5_0(data: Bytes) -> Numbers:
-    values = _nibbles(data[:, 6:]) | _fifth_bits(data, 2)
-    return (values - np.uint8(16)).view(np.int8)[:, None]
+    return _signed(_nibbles(data[:, 6:]) | _fifth_bits(data, 2), 16)[:, None]
 
 
 def _q5_1(data: Bytes) -> Numbers:
-    values = _nibbles(data[:, 8:]) | _fifth_bits(data, 4)
-    return (values - np.uint8(16)).view(np.int8)[:, None]
+    return _signed(_nibbles(data[:, 8:]) | _fifth_bits(data, 4), 16)[:, None]
 
 
 def _q8_0(data: Bytes) -> Numbers:
@@ -243,7 +247,7 @@ def _iq4_xs_scales(data: Bytes) -> Scales:
 
 
 def _q2_k(data: Bytes) -> Numbers:
-    return (_fields(data[:, 16:80], 2, 32).reshape(-1, 16, 16) - 2).view(np.int8)
+    return _signed(_fields(data[:, 16:80], 2, 32).reshape(-1, 16, 16), 2)
 
 
 def _q2_k_scales(data: Bytes) -> Scales:
@@ -253,7 +257,7 @@ def _q2_k_scales(data: Bytes) -> Scales:
 
 def _q3_k(data: Bytes) -> Numbers:
     values = _fields(data[:, 32:96], 2, 32).reshape(-1, 16, 16) + 4 * _fields(data[:, :32], 1, 32).reshape(-1, 16, 16)
-    return (values - 4).view(np.int8)
+    return _signed(values, 4)
 
 
 def _q3_k_scales(data: Bytes) -> Scales:
@@ -265,12 +269,12 @@ def _q3_k_scales(data: Bytes) -> Scales:
 
 
 def _q4_k(data: Bytes) -> Numbers:
-    return (_fields(data[:, 16:], 4, 32).reshape(-1, 8, 32) - 8).view(np.int8)
+    return _signed(_fields(data[:, 16:], 4, 32).reshape(-1, 8, 32), 8)
 
 
 def _q5_k(data: Bytes) -> Numbers:
     values = (_fields(data[:, 48:], 4, 32) | _fields(data[:, 16:48], 1, 32).reshape(-1, 64) << 4).reshape(-1, 8, 32)
-    return (values - 16).view(np.int8)
+    return _signed(values, 16)
 
 
 def _eight_scales(middle: int) -> Callable[[Bytes], Scales]:
@@ -291,7 +295,7 @@ def _eight_scales(middle: int) -> Callable[[Bytes], Scales]:
 
 def _q6_k(data: Bytes) -> Numbers:
     values = _fields(data[:, :128], 4, 64) | _fields(data[:, 128:192], 2, 32) << 4
-    return (values - 32).view(np.int8).reshape(-1, 16, 16)
+    return _signed(values, 32).reshape(-1, 16, 16)
 
 
 def _q6_k_scales(data: Bytes) -> Scales:
