@@ -214,17 +214,15 @@ class WeightsSource(Protocol):
     """The source from which a network is read."""
 
     @property
+    def compile(self) -> NetworkCompiler:
+        """Compiles the network without caching it. Its parameter `read` calls this object's `read`."""
+
+    @property
     def attention_cap(self) -> float:
         """The soft cap that must be added to the attention of the network; 0 for none."""
 
     def read(self, core: Any) -> Any:
         """Returns a new openvino.Model with paged attention and logits of selected tokens only. Raises NotPageable."""
-
-    def compile(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
-        """Compiles the only network of a model, without caching it. It has the parameters of NetworkCompiler.
-
-        `read` calls this object's `read`, and may change the network before it is returned.
-        """
 
 
 def network_input(name: str, shape: list[int], kind: Any) -> Any:
