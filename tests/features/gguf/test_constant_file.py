@@ -101,7 +101,6 @@ def test_a_disk_that_fills_up_leaves_the_rest_in_memory(monkeypatch):
 
 def test_a_constant_in_a_network_cannot_move_to_memory_any_more(monkeypatch):
     new = NewConstant(ConstantFile(1 << 20), ov.Type.f32, [ROWS, COLUMNS])
-    assert new.in_file
     new.node()
     monkeypatch.setattr(constant_file.os, "pwrite", failing(errno.EIO))
     with pytest.raises(OSError, match="cannot be written to"):
@@ -159,6 +158,14 @@ def test_a_network_is_built_again_if_weights_were_read_before_they_were_there(mo
     pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "llama")), **OPTIONS)
     assert "compiled again" in caplog.text
     assert len({*map(id, networks)}) > 1
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
+
+
+def test_weights_are_converted_first_if_the_system_says_that_all_were_read(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(constant_file, "LEAST_BYTES", 1)
+    monkeypatch.setattr(ConstantFile, "is_unread", lambda self, memory: False)
+    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "llama")), **OPTIONS)
+    assert "compiled again" not in caplog.text
     assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
 
 

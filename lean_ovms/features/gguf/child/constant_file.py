@@ -149,13 +149,11 @@ class NewConstant:
         self._tensor = ov.Tensor(kind, self._shape) if self._memory is None else None
         self._used = False  # by a node of a network
 
-    @property
-    def in_file(self) -> bool:
-        """Whether the constant is in the file. Then its node can be made before it is filled."""
-        return self._memory is not None
-
     def is_unread(self) -> bool:
-        """Returns whether nothing has read or written the constant yet, which has to be in the file."""
+        """Returns whether nothing has read or written the constant yet; False if it is in memory, where nobody knows.
+
+        Then its node can be made before it is filled.
+        """
         return self._memory is not None and self._file.is_unread(self._memory)
 
     def append(self, rows: NDArray[Any]) -> None:

@@ -201,13 +201,15 @@ class Tensors:
     def _add(self, constant: NewConstant, pieces: Pieces, convert: Callable[[Bytes], Numbers]) -> None:
         """Has the integers of a matrix converted by `fill`, or at once if nothing would tell that they are read.
 
+        That is so if they are in memory, and in sandboxes in which all pages seem to be read.
+
         Args:
             constant: The constant for the integers.
             pieces: Yields the rows of the matrix.
             convert: Converts the next rows to integers of the constant's type.
         """
         late = LateConstant(constant, pieces, convert)
-        if not constant.in_file:
+        if not constant.is_unread():
             late.write()
             return
         self._late.append(late)
@@ -250,7 +252,7 @@ class Tensors:
         return len(range(*part.rows.indices(self.rows(part.tensor))))
 
     def matrix(self, *parts: TensorRows) -> Matrix:
-        """Joins selected rows of tensors of one type and width to a matrix."""
+        """Joins selected rows of tensors of one type and width to a matrix, whose integers `fill` may convert."""
         rows, columns = sum(map(self.count, parts)), self.shape(parts[0].tensor)[-1]
         if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
             return Matrix(self._plain(parts, [rows, columns]))
