@@ -98,7 +98,9 @@ class PagedModel:
         def read() -> Any:
             model = source.read(core)
             if source.attention_cap:
-                _cap(model, source.attention_cap, soft_caps())
+                if (add_caps := soft_caps()) is None:
+                    raise NotPageable("its attention has a soft cap, which needs the feature soft_caps")
+                add_caps(model, source.attention_cap)
             weight_pages.keep(model)
             pad_heads(model)
             if any(STATES in _name(port) for port in model.inputs) and (edit := hybrid_edit()) is not None:
@@ -345,13 +347,6 @@ def _padded(rows: Any, own: int, size: int) -> Any:
     else:
         heads = ops.variadic_split(heads, np.int64(2), np.array([size, own - size])).output(0)
     return ops.reshape(heads, np.array([0, -1]), True).output(0)
-
-
-def _cap(model: Any, cap: float, soft_caps: SoftCaps | None) -> None:
-    """Adds a soft cap to a network's attention. Raises NotPageable if the server lacks the feature that can do this."""
-    if soft_caps is None:
-        raise NotPageable("its attention has a soft cap, which needs the feature soft_caps")
-    soft_caps(model, cap)
 
 
 def _name(port: Any) -> str:
