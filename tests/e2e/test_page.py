@@ -32,8 +32,6 @@ pytestmark = [
 ]
 DATA = Path(__file__).parents[1] / "data"
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
-ONE_RENDERER = "--renderer-process-limit=1"
-"""One process for the pages of all contexts. Starting one takes longer than many of the tests."""
 
 
 @pytest.fixture
@@ -44,9 +42,7 @@ def server(page_server: Process) -> Process:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", ONE_RENDERER, *FAKE_MICROPHONE]
-        )
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *FAKE_MICROPHONE])
         yield chromium
         chromium.close()
 
