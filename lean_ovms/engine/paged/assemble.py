@@ -48,7 +48,7 @@ from ..loading.text_encoder import JsonTokenizer, TextEncoder, exported_ids
 from .engine import ModelTokenizer, PagedPipeline, PipelineParts, divide, slots_for
 from .ir_weights import open_weights
 from .model import PagedModel
-from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, file_of
+from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, compile_new, file_of
 from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, NoDrafts, NoGrammars, PagedGrammars, Parts
 
 log = logging.getLogger(__name__)
@@ -99,10 +99,9 @@ def load(
             exact=config.batch_invariant,
             images=vision_file is not None,
         )
-        if change_weights := config.part(CHANGED_WEIGHTS):
-            weights = change_weights(config, weights)
+        change_weights = config.part(CHANGED_WEIGHTS)
         model = PagedModel(
-            weights,
+            change_weights(config, weights) if change_weights else weights,
             settings.device,
             settings.properties,
             adapters=inputs,
@@ -110,7 +109,7 @@ def load(
             separate_prefill_model=small,
             hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
             soft_caps=lambda: config.part(SOFT_CAPS),
-            compiler=_compiler(config, file, drafts, images=vision_file is not None) or weights.compile,
+            compiler=_compiler(config, file, drafts, images=vision_file is not None),
             while_compiling=lambda: found.append(_load_tokenizer(config.model_dir, file, single)),
         )
         [tokenizer] = found
@@ -212,11 +211,11 @@ def _load_tokenizer(model_dir: Path, file: Path, single: EngineFile | None) -> M
     return ModelTokenizer(exported, known, encode, frozenset())
 
 
-def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bool) -> NetworkCompiler | None:
-    """Returns the compiler that caches a file's network on disk; None if it is not cached, or drafting changes it."""
+def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bool) -> NetworkCompiler:
+    """Returns the compiler for the network in a file, which caches it on disk unless drafting changes it."""
     new = None if drafts.edits else config.part(NETWORK_COMPILER)
     if new is None:
-        return None
+        return compile_new
     changed = config.composition.parts.get(CHANGED_WEIGHTS)
     options = ("batch_invariant", *(changed.options if changed is not None else ()))
     parts = sorted(config.composition.parts)  # features that are left out change no network

@@ -30,7 +30,6 @@ from .network import (
     NetworkEdit,
     NotPageable,
     WeightsSource,
-    compile_new,
     file_of,
     find_input,
     network_input,
@@ -42,8 +41,6 @@ SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
 
 class IrWeights:
     """A WeightsSource that reads a network from an IR file."""
-
-    compile = staticmethod(compile_new)
 
     def __init__(self, file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> None:
         """Keeps the file and the edits; `read` reads the network.

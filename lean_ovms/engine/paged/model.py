@@ -70,10 +70,11 @@ class PagedModel:
     ) -> None:
         """Compiles a network.
 
-        Each additional compiled network takes the memory of the weights once more. Adapters of any rank add many small
-        operations, which double the time of the demo model's step. Moreover, openvino prepares each layer again if the
-        number of tokens differs from that of the previous step, which takes 2 to 3 ms with the demo model before a
-        prompt, and again after it. The networks are compiled in threads, in which openvino releases the GIL.
+        Each additional compiled network takes the memory of the weights once more. Adapters add many small operations,
+        whatever their ranks, even 0: the 35 layers of the demo model get 140 of them and 71 weight conversions, which
+        double the time of a step. Moreover, openvino prepares each layer again if the number of tokens differs from
+        that of the previous step, which takes 2 to 3 ms with the demo model before a prompt, and again after it. The
+        networks are compiled in threads, in which openvino releases the GIL.
 
         Args:
             source: The source of the network.

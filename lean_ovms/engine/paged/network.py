@@ -214,10 +214,6 @@ class WeightsSource(Protocol):
     """The source from which a network is read."""
 
     @property
-    def compile(self) -> NetworkCompiler:
-        """Compiles the network without caching it. Its parameter `read` calls this object's `read`."""
-
-    @property
     def attention_cap(self) -> float:
         """The soft cap that must be added to the attention of the network; 0 for none."""
 

@@ -9,9 +9,8 @@ import openvino as ov
 import pytest
 
 from lean_ovms.engine.loading import weight_pages
-from lean_ovms.features.gguf.child import constant_file, network
+from lean_ovms.features.gguf.child import constant_file
 from lean_ovms.features.gguf.child.constant_file import ConstantFile, NewConstant, is_local
-from lean_ovms.features.gguf.child.tensors import Tensors
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import load
 from tests.features.gguf.test_networks import OPTIONS, RECORDED
@@ -99,32 +98,6 @@ def test_a_disk_that_fills_up_leaves_the_rest_in_memory(monkeypatch):
     assert all(np.array_equal(node.data, sign * values) for node, sign in zip(nodes, (1, -1, 1), strict=True))
 
 
-def test_a_constant_in_a_network_cannot_move_to_memory_any_more(monkeypatch):
-    new = NewConstant(ConstantFile(1 << 20), ov.Type.f32, [ROWS, COLUMNS])
-    new.node()
-    monkeypatch.setattr(constant_file.os, "pwrite", failing(errno.EIO))
-    with pytest.raises(OSError, match="cannot be written to"):
-        new.append(np.ones((ROWS, COLUMNS), np.float32))
-
-
-@pytest.mark.parametrize("how", ["read", "written", "neither"])
-def test_the_file_tells_whether_a_constant_was_read_or_written(how):
-    file = ConstantFile(1 << 20)
-    before, new, after = (NewConstant(file, ov.Type.i8, [ROWS, COLUMNS]) for _ in range(3))
-    values = np.ones((ROWS, COLUMNS), np.int8)
-    before.append(values)
-    after.append(values)
-    assert new.is_unread()
-    node = new.node()
-    assert int(before.node().data.sum()) == int(after.node().data.sum()) == values.size
-    if how == "read":
-        assert node.data[ROWS // 2, 0] == 0
-    elif how == "written":
-        new.append(values)
-    assert new.is_unread() == (how == "neither")
-    assert not before.is_unread()
-
-
 def test_no_more_is_written_to_a_slow_disk(monkeypatch):
     monkeypatch.setattr(constant_file, "SLOW_AFTER", 1)
     monkeypatch.setattr(constant_file, "SLOW", float("inf"))
@@ -145,34 +118,10 @@ def test_a_network_answers_the_same_when_its_constants_left_memory(name, monkeyp
     assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]["answers"]]
 
 
-def test_a_network_is_built_again_if_weights_were_read_before_they_were_there(monkeypatch, tmp_path, caplog):
-    fill, read, networks = Tensors.fill, network.read, []
-
-    def noted(*args, **options):
-        networks.append(read(*args, **options))
-        return networks[-1]
-
-    monkeypatch.setattr(constant_file, "LEAST_BYTES", 1)
-    monkeypatch.setattr(Tensors, "fill", lambda self: fill(self) and len(networks) != 1)
-    monkeypatch.setattr(network, "read", noted)
-    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "llama")), **OPTIONS)
-    assert "compiled again" in caplog.text
-    assert len({*map(id, networks)}) > 1
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
-
-
-def test_weights_are_converted_first_if_the_system_says_that_all_were_read(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(constant_file, "LEAST_BYTES", 1)
-    monkeypatch.setattr(ConstantFile, "is_unread", lambda self, memory: False)
-    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "llama")), **OPTIONS)
-    assert "compiled again" not in caplog.text
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
-
-
 def failing(number: int):
     """Returns a function that raises an OSError."""
 
-    def fail(*_, **__):
+    def fail(**_):
         raise OSError(number, os.strerror(number))
 
     return fail

@@ -10,13 +10,12 @@ pytest.importorskip("gguf")
 import gguf
 import numpy as np
 import openvino as ov
-from openvino import opset13 as ops
 
 from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.architectures import ARCHITECTURES
-from lean_ovms.features.gguf.child import constant_file, layers, network, tensors
-from lean_ovms.features.gguf.child.blocks import BLOCKS, GROUP, eight_bit_steps, in_eight_bits
+from lean_ovms.features.gguf.child import layers, network, tensors
+from lean_ovms.features.gguf.child.blocks import BLOCKS, GROUP, in_eight_bits
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors, opened
 from lean_ovms.features.lora.child.adapter_layers import insert
@@ -215,7 +214,7 @@ def test_blocks_stand_for_their_values_exactly(kind):
     known, (elements, size) = BLOCKS[kind], header.BLOCK_SIZES[kind]
     data = np.random.RandomState(kind).randint(0, 256, (300, size)).astype(np.uint8)
     with np.errstate(all="ignore"):
-        numbers, (scale, offset) = known.numbers(data), known.scales(data)
+        numbers, scale, offset = known.read(data)
         found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
         wanted = gguf.quants.dequantize(data, gguf.GGMLQuantizationType(kind)).reshape(found.shape)
     assert gguf.GGMLQuantizationType(kind).name == known.name
@@ -237,14 +236,11 @@ def test_numbers_of_eight_bits_stand_for_nearly_the_same(kind, group):
     if known.name == "Q6_K":
         data[::2, 192:208] |= 0x80
     data[::7, :2] = 0
-    numbers, (scale, offset) = known.numbers(data), known.scales(data)
-    steps = eight_bit_steps((scale, offset), known, group)
-    found = in_eight_bits(numbers, (scale, offset), steps)
-    assert found.shape == (len(steps), group)
-    assert -known.limit <= numbers.min() <= numbers.max() < known.limit
+    numbers, scale, offset = parts = known.read(data)
+    found, steps = in_eight_bits(parts, known, group)
     moved = 0 if offset is None else offset[..., None]
     wanted = (numbers * scale[..., None] + moved).reshape(-1, group)
-    ends = np.array([-known.limit, known.limit - 1], np.float32) * scale[..., None] + moved
+    ends = np.array([numbers.min(), numbers.max()], np.float32) * scale[..., None] + moved
     most = np.abs(ends).reshape(len(wanted), -1).max(-1, keepdims=True)
     assert (np.abs(found * steps[:, None] - wanted) <= most / 200).all()
 
@@ -260,39 +256,13 @@ def test_large_matrices_are_rounded_to_eight_bits(name, tmp_path):
     for exact, rows in ((False, slice(None)), (True, slice(None)), (False, slice(512))):
         with Tensors(path, found, exact=exact) as mapped:
             matrix = mapped.matrix(TensorRows("x", rows))
-            assert mapped.fill()
             values = ov.Core().compile_model(ov.Model([whole(matrix)], [], "x"), "CPU", FLOATS)([])[0]
         wanted = gguf.quants.dequantize(data, kind)[rows]
         errors.append(float(np.sqrt(np.square(values - wanted).mean() / np.square(wanted).mean())))
         has_offsets.append(matrix.offsets is not None)
-    assert 1e-5 < errors[0] < 0.012
+    assert 1e-5 < errors[0] < 0.01
     assert max(errors[1:]) < 1e-6
     assert has_offsets == [False, BLOCKS[kind].offsets, BLOCKS[kind].offsets]
-
-
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_openvino_reads_no_integers_while_it_compiles(kind, exact, tmp_path, monkeypatch):
-    """A network that was compiled before its integers were there computes the same, bit by bit, as one after that."""
-    monkeypatch.setattr(constant_file, "is_local", lambda _: True)
-    elements, size = header.BLOCK_SIZES[kind]
-    data = np.random.RandomState(kind).randint(0, 256, (512, 512 // elements, size)).astype(np.uint8) & 0x3B
-    if BLOCKS[kind].name == "MXFP4":
-        data[..., 0] = 120  # other exponents give tiny weights
-    path, found = stored(tmp_path / "x.gguf", {name: data.reshape(512, -1) for name in "xyz"}, kind)
-    inputs = [np.arange(7), np.random.RandomState(0).randn(7, 512).astype(np.float32)]
-    with Tensors(path, found, exact=exact) as mapped:
-        ids, values = ops.parameter([-1], np.int64), ops.parameter([-1, 512], np.float32)
-        x, y, z = (mapped.matrix(TensorRows(name)) for name in "xyz")
-        hidden = ops.add(layers.looked_up(x, ids), layers.product(values, y, layers.Sums(), None, ""))
-        hidden = ops.tanh(layers.product(hidden, z, layers.Sums(), None, ""))
-        model = ov.Model([hidden], [ids, values], "x")
-        before = ov.Core().compile_model(model, "CPU")
-        assert mapped.fill()
-    after = ov.Core().compile_model(model, "CPU")
-    results = [np.array(compiled(inputs)[0]) for compiled in (before, after)]
-    assert results[0].any()
-    assert np.array_equal(*results)
 
 
 ROUNDINGS = {

@@ -395,9 +395,7 @@ def built(path):
     known = header.read(path)
     with Tensors(path, known) as tensors:
         names = [name for name, shape in known.tensors.items() if len(shape) == 2]
-        outputs = {name: whole(tensors.matrix(TensorRows(name))) for name in names}
-        tensors.fill()
-        return numbers(outputs)
+        return numbers({name: whole(tensors.matrix(TensorRows(name))) for name in names})
 
 
 def numbers(outputs):

@@ -24,7 +24,7 @@ from ....engine.paged.ir_weights import (
     paged,
     takes_embeddings,
 )
-from ....engine.paged.network import ATTENTION, HIDDEN_INPUT, STATES, NotPageable, compile_new
+from ....engine.paged.network import ATTENTION, HIDDEN_INPUT, STATES, NotPageable
 from ....repository import model_config
 from ....repository.model_config import MTP_HEAD, TEXT_EMBEDDINGS
 
@@ -60,7 +60,6 @@ class HeadWeights:
     """The source of the network of a head."""
 
     attention_cap = 0.0
-    compile = staticmethod(compile_new)
 
     def __init__(self, file: Path, target: Path) -> None:
         """Keeps the file of the head and the file of its model's network."""

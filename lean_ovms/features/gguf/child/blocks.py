@@ -1,7 +1,5 @@
 """Reads the quantized blocks of GGUF files as groups of integers with a scale and an offset: number * scale + offset.
 
-Scales and integers are read apart, since a network can be compiled before its integers are known.
-
 A block has 32 or 256 elements of a row, and a group has 16 or 32 of these. Nothing is rounded: minimums become offsets,
 and values of lookup tables become the integers. Format: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -19,10 +17,8 @@ from numpy.typing import NDArray
 Bytes = NDArray[Any]
 """Unsigned bytes; numpy's stubs lose their type in arithmetic."""
 Floats = NDArray[np.float32]
-Numbers = NDArray[np.int8]
-"""Integers of blocks [blocks, groups, elements]."""
-Scales = tuple[Floats, "Floats | None"]
-"""A scale for each group [blocks, groups], and an offset for each or none."""
+Parts = tuple[NDArray[np.int8], Floats, "Floats | None"]
+"""Whole numbers [blocks, groups, elements], a scale [blocks, groups] for each group, and an offset or none."""
 GROUP = 32
 """The elements that have one scale in a matrix that is rounded to 8 bits, where a row needs several."""
 EACH_BYTE = 0x0101010101010101
@@ -49,12 +45,8 @@ class BlockType:
     """Whether the scales are exact as 16-bit floats."""
     offsets: bool
     """Whether the groups have offsets."""
-    limit: int
-    """A bound of the integers, which are from -limit to limit - 1."""
-    numbers: Callable[[Bytes], Numbers]
-    """Reads the integers of blocks [blocks, bytes of a block]."""
-    scales: Callable[[Bytes], Scales]
-    """Reads the scales and offsets of blocks [blocks, bytes of a block]."""
+    read: Callable[[Bytes], Parts]
+    """Reads blocks [blocks, bytes of a block] as integers, scales and offsets."""
 
 
 def _float(data: Bytes, at: int) -> Floats:
@@ -89,63 +81,49 @@ def in_pairs(values: NDArray[np.int8]) -> NDArray[np.int8]:
     return (words | words >> 4).view(np.uint16).astype(np.uint8).view(np.int8)  # the conversion drops the upper byte
 
 
-def eight_bit_steps(scales: Scales, blocks: BlockType, group: int) -> Floats:
-    """Returns the scales [groups] of blocks that are requantized to integers of 8 bits without offsets.
-
-    Args:
-        scales: The scales and offsets of the blocks.
-        blocks: The type of the blocks.
-        group: The number of elements that share a scale: 32, or those of a row.
-    """
-    scale, offset = scales
-    most, joined = _largest(scales, blocks), group // blocks.group
-    fitting = most / 127 if offset is None or joined > 1 else _fitting_steps(scale, offset, most)
-    found: Floats = fitting.reshape(-1, joined).max(-1)
-    return found
-
-
-def in_eight_bits(numbers: Numbers, scales: Scales, step: Floats) -> Numbers:
-    """Requantizes blocks to integers of 8 bits [groups, elements].
+def in_eight_bits(parts: Parts, blocks: BlockType, group: int) -> tuple[NDArray[np.int8], Floats]:
+    """Requantizes blocks to integers of 8 bits [groups, elements] with scales [groups] and without offsets.
 
     The error is at most a 200th of the largest value that a group can have. The computation uses fixed-point numbers of
     16 bits with 8 fractional bits.
 
     Args:
-        numbers: The integers of the blocks.
-        scales: The scales and offsets of the blocks.
-        step: The new scales [groups], made by `eight_bit_steps`.
+        parts: The integers, scales and offsets of blocks.
+        blocks: The type of the blocks.
+        group: The number of elements that share a scale: 32, or those of a row.
     """
-    scale, offset = scales
+    numbers, scale, offset = parts
     moved = np.zeros_like(scale) if offset is None else offset
-    inverse = np.divide(256, step, out=np.zeros_like(step), where=step > 0)
-    inverse = inverse.repeat(scale.size // step.size).reshape(scale.shape)
+    most, joined = _largest(numbers, scale, offset), group // blocks.group
+    fitting = most / 127 if offset is None or joined > 1 else _fitting_steps(scale, offset, most)
+    step = fitting.reshape(-1, joined).max(-1)
+    inverse = np.divide(256, step, out=np.zeros_like(step), where=step > 0).repeat(joined).reshape(scale.shape)
     found = numbers.astype(np.int16)  # before the product: numpy takes five times as long for two types at once
     found *= np.rint(scale * inverse).astype(np.int16)[..., None]
     found += (np.rint(moved * inverse) + 128).astype(np.int16)[..., None]
     found >>= 8
-    return found.astype(np.int8).reshape(step.size, -1)
+    return found.astype(np.int8).reshape(-1, group), step
 
 
-def row_error(scales: Scales, blocks: BlockType, rows: int) -> float:
+def row_error(parts: Parts, rows: int) -> float:
     """Returns the error of requantizing to 8 bits with one scale per row, relative to the error of the file's type.
 
     Both errors are root mean squares; rounding to multiples of a step has an error of step / sqrt(12).
 
     Args:
-        scales: The scales and offsets of the blocks of some rows.
-        blocks: The type of the blocks, whose integers have 8 bits.
+        parts: The integers of 8 bits, scales and offsets of the blocks of some rows.
         rows: The number of these rows.
     """
-    steps = _largest(scales, blocks).reshape(rows, -1).max(-1) / 127
-    own = float(np.square(scales[0]).mean())
+    numbers, scale, offset = parts
+    steps = _largest(numbers, scale, offset).reshape(rows, -1).max(-1) / 127
+    own = float(np.square(scale).mean())
     return math.sqrt(float(np.square(steps).mean()) / own) if own else 0.0
 
 
-def _largest(scales: Scales, blocks: BlockType) -> Floats:
-    """Returns the largest absolute value that each group could have, if it had the extreme integers of its type."""
-    scale, offset = scales
+def _largest(numbers: NDArray[np.int8], scale: Floats, offset: Floats | None) -> Floats:
+    """Returns the largest absolute value that each group could have, if it had the extreme integers of the tensor."""
     moved = 0 if offset is None else offset
-    found: Floats = np.maximum(*(np.abs(end * scale + moved) for end in (-blocks.limit, blocks.limit - 1)))
+    found: Floats = np.maximum(*(np.abs(int(end) * scale + moved) for end in (numbers.min(), numbers.max())))
     return found
 
 
@@ -179,142 +157,103 @@ def _fifth_bits(data: Bytes, at: int) -> Bytes:
     return bits << 4
 
 
-def _plain(at: int) -> Callable[[Bytes], Scales]:
-    """Returns a function that reads a scale at a byte offset of each block, without an offset."""
-    return lambda data: (_float(data, at), None)
+def _centred(values: Bytes, scale: Floats, minimum: Floats, middle: int) -> Parts:
+    """Returns integers, scales and offsets for values * scale + minimum, with `middle` subtracted from the values."""
+    return (values - middle).view(np.int8), scale, minimum + middle * scale
 
 
-def _lifted(middle: int) -> Callable[[Bytes], Scales]:
-    """Returns a function that reads a scale and a minimum at the beginning of each block.
-
-    `middle` was subtracted from the integers, so offsets are larger than the minimums.
-    """
-    return lambda data: _centred(_float(data, 0), _float(data, 2), middle)
+def _q4_0(data: Bytes) -> Parts:
+    return (_nibbles(data[:, 2:]) - 8).view(np.int8)[:, None], _float(data, 0), None
 
 
-def _centred(scale: Floats, minimum: Floats, middle: int) -> Scales:
-    """Returns scales and offsets for integers from which `middle` was subtracted."""
-    return scale, minimum + middle * scale
+def _q4_1(data: Bytes) -> Parts:
+    return _centred(_nibbles(data[:, 4:])[:, None], _float(data, 0), _float(data, 2), 8)
 
 
-def _signed(values: Bytes, middle: int) -> Numbers:
-    """Subtracts `middle` from unsigned integers."""
-    found: Numbers = (values - np.uint8(middle)).view(np.int8)
-    return found
+def _q5_0(data: Bytes) -> Parts:
+    values = _nibbles(data[:, 6:]) | _fifth_bits(data, 2)
+    return (values - np.uint8(16)).view(np.int8)[:, None], _float(data, 0), None
 
 
-def _q4_0(data: Bytes) -> Numbers:
-    return _signed(_nibbles(data[:, 2:]), 8)[:, None]
+def _q5_1(data: Bytes) -> Parts:
+    values = _nibbles(data[:, 8:]) | _fifth_bits(data, 4)
+    return _centred(values[:, None], _float(data, 0), _float(data, 2), 16)
 
 
-def _q4_1(data: Bytes) -> Numbers:
-    return _signed(_nibbles(data[:, 4:]), 8)[:, None]
+def _q8_0(data: Bytes) -> Parts:
+    return np.ascontiguousarray(data[:, 2:]).view(np.int8)[:, None], _float(data, 0), None
 
 
-def _q5_0(data: Bytes) -> Numbers:
-    return _signed(_nibbles(data[:, 6:]) | _fifth_bits(data, 2), 16)[:, None]
+def _mxfp4(data: Bytes) -> Parts:
+    return HALVES[_nibbles(data[:, 1:])][:, None], np.ldexp(np.float32(1), data[:, :1].astype(np.int32) - 128), None
 
 
-def _q5_1(data: Bytes) -> Numbers:
-    return _signed(_nibbles(data[:, 8:]) | _fifth_bits(data, 4), 16)[:, None]
+def _iq4_nl(data: Bytes) -> Parts:
+    return TABLE[_nibbles(data[:, 2:])][:, None], _float(data, 0), None
 
 
-def _q8_0(data: Bytes) -> Numbers:
-    return np.ascontiguousarray(data[:, 2:]).view(np.int8)[:, None]
-
-
-def _mxfp4(data: Bytes) -> Numbers:
-    return HALVES[_nibbles(data[:, 1:])][:, None]
-
-
-def _mxfp4_scales(data: Bytes) -> Scales:
-    return np.ldexp(np.float32(1), data[:, :1].astype(np.int32) - 128), None
-
-
-def _iq4_nl(data: Bytes) -> Numbers:
-    return TABLE[_nibbles(data[:, 2:])][:, None]
-
-
-def _iq4_xs(data: Bytes) -> Numbers:
-    return TABLE[_nibbles(data[:, 8:].reshape(-1, 8, 16))]
-
-
-def _iq4_xs_scales(data: Bytes) -> Scales:
+def _iq4_xs(data: Bytes) -> Parts:
     low = np.stack([data[:, 4:8] & 15, data[:, 4:8] >> 4], -1).reshape(-1, 8)
     high = np.ascontiguousarray(data[:, 2:4]).view(np.uint16) >> np.arange(0, 16, 2, dtype=np.uint16)
     scale = ((low | (high.astype(np.uint8) & 3) << 4).astype(np.int8) - 32) * _float(data, 0)
-    return scale.astype(np.float32), None
+    return TABLE[_nibbles(data[:, 8:].reshape(-1, 8, 16))], scale.astype(np.float32), None
 
 
-def _q2_k(data: Bytes) -> Numbers:
-    return _signed(_fields(data[:, 16:80], 2, 32).reshape(-1, 16, 16), 2)
-
-
-def _q2_k_scales(data: Bytes) -> Scales:
+def _q2_k(data: Bytes) -> Parts:
     scales = data[:, :16]
-    return _centred((scales & 15) * _float(data, 80), (scales >> 4) * -_float(data, 82), 2)
+    scale, minimum = (scales & 15) * _float(data, 80), (scales >> 4) * -_float(data, 82)
+    return _centred(_fields(data[:, 16:80], 2, 32).reshape(-1, 16, 16), scale, minimum, 2)
 
 
-def _q3_k(data: Bytes) -> Numbers:
-    values = _fields(data[:, 32:96], 2, 32).reshape(-1, 16, 16) + 4 * _fields(data[:, :32], 1, 32).reshape(-1, 16, 16)
-    return _signed(values, 4)
-
-
-def _q3_k_scales(data: Bytes) -> Scales:
+def _q3_k(data: Bytes) -> Parts:
     packed = data[:, 96:108]
     low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], -1)
     high = (packed[:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
     scale = ((low | high.reshape(-1, 16) << 4).astype(np.int8) - 32) * _float(data, 108)
-    return scale.astype(np.float32), None
+    values = _fields(data[:, 32:96], 2, 32).reshape(-1, 16, 16) + 4 * _fields(data[:, :32], 1, 32).reshape(-1, 16, 16)
+    return (values - 4).view(np.int8), scale.astype(np.float32), None
 
 
-def _q4_k(data: Bytes) -> Numbers:
-    return _signed(_fields(data[:, 16:], 4, 32).reshape(-1, 8, 32), 8)
+def _six_bits(packed: Bytes) -> tuple[Bytes, Bytes]:
+    """Unpacks the scales and the minimums of the 8 groups of Q4_K and Q5_K, 6 bits each, from 12 bytes."""
+    first, second, third = np.ascontiguousarray(packed).view(np.uint32).T
+    halves = (third & 0x0F0F0F0F | first >> 2 & 0x30303030), (third >> 4 & 0x0F0F0F0F | second >> 2 & 0x30303030)
+    lower = first & 0x3F3F3F3F, second & 0x3F3F3F3F
+    scale, minimum = (np.stack(both, -1).view(np.uint8) for both in zip(lower, halves, strict=True))
+    return scale, minimum
 
 
-def _q5_k(data: Bytes) -> Numbers:
+def _q4_k(data: Bytes) -> Parts:
+    scale, minimum = _six_bits(data[:, 4:16])
+    values = _fields(data[:, 16:], 4, 32).reshape(-1, 8, 32)
+    return _centred(values, scale * _float(data, 0), minimum * -_float(data, 2), 8)
+
+
+def _q5_k(data: Bytes) -> Parts:
+    scale, minimum = _six_bits(data[:, 4:16])
     values = (_fields(data[:, 48:], 4, 32) | _fields(data[:, 16:48], 1, 32).reshape(-1, 64) << 4).reshape(-1, 8, 32)
-    return _signed(values, 16)
+    return _centred(values, scale * _float(data, 0), minimum * -_float(data, 2), 16)
 
 
-def _eight_scales(middle: int) -> Callable[[Bytes], Scales]:
-    """Returns a function that reads the scales and minimums of the 8 groups of Q4_K and Q5_K, 6 bits each.
-
-    `middle` was subtracted from the integers.
-    """
-
-    def read(data: Bytes) -> Scales:
-        first, second, third = np.ascontiguousarray(data[:, 4:16]).view(np.uint32).T
-        halves = (third & 0x0F0F0F0F | first >> 2 & 0x30303030), (third >> 4 & 0x0F0F0F0F | second >> 2 & 0x30303030)
-        lower = first & 0x3F3F3F3F, second & 0x3F3F3F3F
-        scale, minimum = (np.stack(both, -1).view(np.uint8) for both in zip(lower, halves, strict=True))
-        return _centred(scale * _float(data, 0), minimum * -_float(data, 2), middle)
-
-    return read
-
-
-def _q6_k(data: Bytes) -> Numbers:
+def _q6_k(data: Bytes) -> Parts:
     values = _fields(data[:, :128], 4, 64) | _fields(data[:, 128:192], 2, 32) << 4
-    return _signed(values, 32).reshape(-1, 16, 16)
-
-
-def _q6_k_scales(data: Bytes) -> Scales:
-    return np.ascontiguousarray(data[:, 192:208]).view(np.int8) * _float(data, 208), None
+    scale = np.ascontiguousarray(data[:, 192:208]).view(np.int8) * _float(data, 208)
+    return (values - 32).view(np.int8).reshape(-1, 16, 16), scale, None
 
 
 BLOCKS = {
-    2: BlockType("Q4_0", 32, 4, True, False, 8, _q4_0, _plain(0)),
-    3: BlockType("Q4_1", 32, 4, True, True, 8, _q4_1, _lifted(8)),
-    6: BlockType("Q5_0", 32, 8, True, False, 16, _q5_0, _plain(0)),
-    7: BlockType("Q5_1", 32, 8, True, True, 16, _q5_1, _lifted(16)),
-    8: BlockType("Q8_0", 32, 8, True, False, 128, _q8_0, _plain(0)),
-    10: BlockType("Q2_K", 16, 4, False, True, 2, _q2_k, _q2_k_scales),
-    11: BlockType("Q3_K", 16, 4, False, False, 4, _q3_k, _q3_k_scales),
-    12: BlockType("Q4_K", 32, 4, False, True, 8, _q4_k, _eight_scales(8)),
-    13: BlockType("Q5_K", 32, 8, False, True, 16, _q5_k, _eight_scales(16)),
-    14: BlockType("Q6_K", 16, 8, False, False, 32, _q6_k, _q6_k_scales),
-    20: BlockType("IQ4_NL", 32, 8, True, False, 128, _iq4_nl, _plain(0)),
-    23: BlockType("IQ4_XS", 32, 8, False, False, 128, _iq4_xs, _iq4_xs_scales),
-    39: BlockType("MXFP4", 32, 8, False, False, 16, _mxfp4, _mxfp4_scales),
+    2: BlockType("Q4_0", 32, 4, True, False, _q4_0),
+    3: BlockType("Q4_1", 32, 4, True, True, _q4_1),
+    6: BlockType("Q5_0", 32, 8, True, False, _q5_0),
+    7: BlockType("Q5_1", 32, 8, True, True, _q5_1),
+    8: BlockType("Q8_0", 32, 8, True, False, _q8_0),
+    10: BlockType("Q2_K", 16, 4, False, True, _q2_k),
+    11: BlockType("Q3_K", 16, 4, False, False, _q3_k),
+    12: BlockType("Q4_K", 32, 4, False, True, _q4_k),
+    13: BlockType("Q5_K", 32, 8, False, True, _q5_k),
+    14: BlockType("Q6_K", 16, 8, False, False, _q6_k),
+    20: BlockType("IQ4_NL", 32, 8, True, False, _iq4_nl),
+    23: BlockType("IQ4_XS", 32, 8, False, False, _iq4_xs),
+    39: BlockType("MXFP4", 32, 8, False, False, _mxfp4),
 }
 """The types of blocks by their numbers in the file; header.BLOCK_SIZES has their sizes."""

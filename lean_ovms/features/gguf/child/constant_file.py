@@ -52,7 +52,6 @@ class ConstantFile:
         self._address = 0
         self._number = -1
         self._end = 0
-        self._written = 0
         self._took_s = 0.0
 
     def reserve(self, size: int) -> NDArray[np.uint8] | None:
@@ -62,7 +61,6 @@ class ConstantFile:
         try:
             mapped = self._map if self._map is not None else self._open()
             found = np.frombuffer(mapped, np.uint8, size, self._end)
-            os.posix_fallocate(self._number, self._end, size)  # it may be written when the network is already built
         except (OSError, ValueError) as error:  # there is no space on the disk
             self._give_up(error)
             return None
@@ -85,28 +83,12 @@ class ConstantFile:
             self._give_up(error)
             return False
         self._took_s += time.monotonic() - started
-        self._written += written
-        if SLOW_AFTER < self._written < SLOW * self._took_s:
+        if SLOW_AFTER < self._end < SLOW * self._took_s:
             self._give_up("the disk is slow")
         return True
 
-    @staticmethod
-    def is_unread(memory: NDArray[np.uint8]) -> bool:
-        """Returns whether nothing was read or written yet in a reserved part: then the system has no pages of it.
-
-        Pages at its ends, which other constants share, do not count.
-        """
-        first, last = -(-memory.ctypes.data // mmap.PAGESIZE), (memory.ctypes.data + memory.size) // mmap.PAGESIZE
-        pages, size = ctypes.create_string_buffer(max(1, last - first)), (last - first) * mmap.PAGESIZE
-        address = ctypes.c_void_p(first * mmap.PAGESIZE)
-        return last <= first or (
-            not ctypes.CDLL(None).mincore(address, ctypes.c_size_t(size), pages) and not any(pages.raw)
-        )
-
     def close(self) -> None:
         """Closes the file for writing. The constants stay mapped."""
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_NORMAL)
         if self._number >= 0:
             os.close(self._number)
         self._number, self._usable = -1, False
@@ -119,7 +101,6 @@ class ConstantFile:
         with tempfile.TemporaryFile(dir=folder, prefix="lean_ovms_") as file:
             file.truncate(size)
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-            self._map.madvise(mmap.MADV_RANDOM)  # reading a page ahead would look as if OpenVINO had read it
             self._number = os.dup(file.fileno())
         self._address = np.frombuffer(self._map, np.uint8, 1).ctypes.data
         keep_mapping(self._address, self._map)  # OpenVINO does not keep the mapping alive
@@ -143,29 +124,14 @@ class NewConstant:
         """
         self._file, self._kind, self._shape = file, kind, ov.Shape(shape)
         self._written = 0
-        self.size = -(-math.prod(shape) * kind.bitwidth // 8)
-        """The size of the constant in bytes."""
-        self._memory = file.reserve(self.size)
+        self._memory = file.reserve(-(-math.prod(shape) * kind.bitwidth // 8))
         self._tensor = ov.Tensor(kind, self._shape) if self._memory is None else None
-        self._used = False  # by a node of a network
-
-    def is_unread(self) -> bool:
-        """Returns whether nothing has read or written the constant yet; False if it is in memory, where nobody knows.
-
-        Then its node can be made before it is filled.
-        """
-        return self._memory is not None and self._file.is_unread(self._memory)
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Adds further rows, whose elements have the type of the constant; those of 4 bits are packed two in a byte.
-
-        Raises OSError if the disk cannot take them, and a node was made before.
-        """
+        """Adds further rows, whose elements have the type of the constant; those of 4 bits are packed two in a byte."""
         data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
         memory, start = self._memory, self._written
         if memory is not None and not self._file.write(memory, start, data):
-            if self._used:
-                raise OSError(f"weights cannot be written to {tempfile.gettempdir()}")
             self._tensor = ov.Tensor(self._kind, self._shape)
             _bytes(self._tensor)[:start] = memory[:start]
             self._memory = None
@@ -174,8 +140,8 @@ class NewConstant:
         self._written += data.size
 
     def node(self) -> Any:
-        """Returns the constant as a node of a network. It must be filled already, unless it is in the file."""
-        self._used, tensor = True, self._tensor
+        """Returns the filled constant as a node of a network."""
+        tensor = self._tensor
         if tensor is None:
             assert self._memory is not None
             packed = self._kind.bitwidth < 8

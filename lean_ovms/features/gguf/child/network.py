@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import wait
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.generation.worker_thread import in_thread
-from ....engine.paged.network import LOGITS_INPUT, compile_new, network_input
+from ....engine.paged.network import LOGITS_INPUT, network_input
 from ....errors import StartError
 from ..architectures import ARCHITECTURES
 from ..model_file import header_of
@@ -24,9 +20,7 @@ from .attention import Projected
 from .decoder import FileDecoder
 from .file_attention import attention_cap
 from .layers import Floats
-from .tensors import Tensors, opened
-
-log = logging.getLogger("lean_ovms.gguf")
+from .tensors import opened
 
 TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
 """The inputs with a number for each token, or for each token whose output is needed."""
@@ -53,7 +47,6 @@ class GgufWeights:
         self._adapted = adapted
         self._exact = exact
         self._images = images
-        self._tensors: Tensors | None = None  # while `compile` fills them
 
     @property
     def attention_cap(self) -> float:
@@ -62,27 +55,7 @@ class GgufWeights:
 
     def read(self, core: Any) -> Any:
         """Builds the network of the file."""
-        return read(self._file, self._tensors, adapted=self._adapted, exact=self._exact, images=self._images)
-
-    def compile(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
-        """Compiles the network while its matrices are converted. It has the parameters of NetworkCompiler.
-
-        If something has read integers before they were there, the network is built and compiled again.
-        """
-        with opened(self._file, header_of(self._file), exact=self._exact) as self._tensors:
-            try:
-                model = read()
-            finally:
-                tensors, self._tensors = self._tensors, None
-            compiling = in_thread("compile", partial(core.compile_model, model, device, properties))
-            try:
-                unread = tensors.fill()
-            finally:
-                wait([compiling])
-        if unread:
-            return compiling.result()
-        log.warning("%s is compiled again, since OpenVINO has read its weights too early", self._file.name)
-        return compile_new(core, read, device, properties)
+        return read(self._file, adapted=self._adapted, exact=self._exact, images=self._images)
 
 
 class _State:
@@ -168,14 +141,11 @@ class _State:
         return ops.add(x, ops.reduce_sum(found, np.array([0, 1]), False))
 
 
-def read(
-    path: Path, tensors: Tensors | None = None, *, adapted: bool = False, exact: bool = False, images: bool = False
-) -> Any:
+def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> Any:
     """Builds the network of a GGUF file.
 
     Args:
         path: The path of the file.
-        tensors: The open tensors of the file, whose integers are not converted yet; None to open and convert them.
         adapted: Whether adapters will be added, for which each layer computes all tokens.
         exact: Whether weights must keep their values, instead of being requantized where that is faster.
         images: Whether the network gets inputs for images.
@@ -184,9 +154,6 @@ def read(
         StartError: The file cannot be served.
         RuntimeError: OpenVINO cannot make the network.
     """
-    if tensors is None:
-        with opened(path, header_of(path), exact=exact) as tensors:
-            return read(path, tensors, adapted=adapted, images=images)
     header, rows = header_of(path), None
     if header.architecture not in ARCHITECTURES:
         raise StartError(f"{path} is an encoder, which does not generate text; serve it with --task embeddings")
@@ -198,10 +165,11 @@ def read(
         rows = ImageInputs(header, tokens)
     marks = rows.marks() if rows is not None and header.sees_whole_images else None
     state = _State(marks, in_windows=ARCHITECTURES[header.architecture].whole_in_windows)
-    decoder = FileDecoder(header, tensors, adapted=adapted, images=rows)
-    hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
-    hidden = state.with_attention(hidden, tokens)
-    logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
+    with opened(path, header, exact=exact) as tensors:
+        decoder = FileDecoder(header, tensors, adapted=adapted, images=rows)
+        hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
+        hidden = state.with_attention(hidden, tokens)
+        logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     of_images = rows.inputs if rows is not None else []
     model = ov.Model([logits.output(0)], [tokens, positions, wanted, *of_images, *state.inputs], "gguf")
     _share_constants(model)

@@ -1,8 +1,6 @@
 """Turns the tensors of a GGUF file into constants of a network; matrices stay in 4 or 8 bits, as in OpenVINO's models.
 
-The file is mapped, and converted to OpenVINO's bit order piece by piece, so that it is never twice in memory. OpenVINO
-reads scales while it compiles a network, but the integers of matrices only in the first step. Converting these takes
-most of the time, so they are converted after the network is built: `Tensors.fill` does it beside the compilation.
+The file is mapped, and converted to OpenVINO's bit order piece by piece, so that it is never twice in memory.
 """
 
 from __future__ import annotations
@@ -11,10 +9,8 @@ import logging
 import math
 import mmap
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -30,14 +26,12 @@ from ....repository import model_file
 from ....util.files import open_regular
 from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, MMPROJ, PULL_AGAIN, Header
-from .blocks import BLOCKS, GROUP, Bytes, Floats, Numbers, eight_bit_steps, in_eight_bits, in_pairs, row_error
-from .constant_file import SLOW_AFTER, ConstantFile, NewConstant
+from .blocks import BLOCKS, GROUP, Floats, in_eight_bits, in_pairs, row_error
+from .constant_file import ConstantFile, NewConstant
 
 log = logging.getLogger("lean_ovms.gguf")
 
 Order = NDArray[np.int64]
-Pieces = Callable[[], Iterator[NDArray[np.uint8]]]
-"""A function that yields the rows of a matrix in their order, some at a time, as bytes of the GGUF file."""
 F32, BF16 = 0, 30
 PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
@@ -54,8 +48,6 @@ SAMPLED = 64
 """The rows of a tensor by which the error of one scale for a row is found, so that reading takes no longer."""
 ROW_ERROR = 0.5
 """The most error that one scale for each row may make, in parts of the error that the type of the file has made."""
-MOST_LATE = SLOW_AFTER
-"""The most bytes of integers that are converted after the network is built: as many as may go to a slow disk."""
 PROGRESS_S = 5.0
 """Seconds between two lines of the log about a file that is being read."""
 
@@ -86,7 +78,6 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
     try:
         with Tensors(path, header, exact=exact) as tensors:
             yield tensors
-            tensors.fill()
             tensors.require_unchanged()
         if header.architecture != MMPROJ:  # each network of an mmproj file uses only a part of its values
             warn_of_unused(path, header)
@@ -121,22 +112,6 @@ class Matrix(NamedTuple):
     """The offsets [rows, groups]; None if there are none."""
 
 
-class LateConstant(NamedTuple):
-    """The integers of a matrix that are not converted yet."""
-
-    constant: NewConstant
-    """The constant for the integers."""
-    pieces: Pieces
-    """Yields the rows of the matrix."""
-    convert: Callable[[Bytes], Numbers]
-    """Converts the next rows to integers of the constant's type; it is called with all rows in their order."""
-
-    def write(self) -> None:
-        """Converts all rows. Raises OSError if a disk cannot take them."""
-        for data in self.pieces():
-            self.constant.append(self.convert(data))
-
-
 class Tensors:
     """The tensors of a file, or of all parts of a split one, which are mapped while they are read."""
 
@@ -155,7 +130,6 @@ class Tensors:
         self._exact = exact
         self._name = path.name
         self._read: set[str] = set()
-        self._late: deque[LateConstant] = deque()
         self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
         self._constants = ConstantFile(sum(map(self._constant_bytes, header.tensors)))
@@ -181,41 +155,6 @@ class Tensors:
         if self._file_states() != self._states:
             raise StartError(f"{self._name} was overwritten while it was being read; start again when it is complete")
 
-    def fill(self) -> bool:
-        """Converts the integers of the matrices that were made. The network may be compiled meanwhile.
-
-        Returns whether nothing has read integers before they were there: otherwise what was compiled may be wrong.
-        Raises OSError if a disk cannot take them.
-        """
-        unread = True
-        while self._late:
-            unread &= self._fill_first()
-        return unread
-
-    def _fill_first(self) -> bool:
-        late = self._late.popleft()
-        unread = late.constant.is_unread()
-        late.write()
-        return unread
-
-    def _add(self, constant: NewConstant, pieces: Pieces, convert: Callable[[Bytes], Numbers]) -> None:
-        """Has the integers of a matrix converted by `fill`, or at once if nothing would tell that they are read.
-
-        That is so if they are in memory, and in sandboxes in which all pages seem to be read.
-
-        Args:
-            constant: The constant for the integers.
-            pieces: Yields the rows of the matrix.
-            convert: Converts the next rows to integers of the constant's type.
-        """
-        late = LateConstant(constant, pieces, convert)
-        if not constant.is_unread():
-            late.write()
-            return
-        self._late.append(late)
-        while sum(each.constant.size for each in self._late) > MOST_LATE:
-            self._fill_first()
-
     def _file_states(self) -> list[tuple[int, int]]:
         return [file_state(file.fileno()) for file in self._files]
 
@@ -230,9 +169,8 @@ class Tensors:
         """Returns a small tensor as floats."""
         shape, kind, data = self.shape(name), self._header.kinds[name], self._bytes(name)
         if kind in BLOCKS:
-            blocks, data = BLOCKS[kind], data.reshape(-1, BLOCK_SIZES[kind][1])
-            scale, offset = blocks.scales(data)
-            found = blocks.numbers(data) * scale[..., None] + (0 if offset is None else offset[..., None])
+            numbers, scale, offset = BLOCKS[kind].read(data.reshape(-1, BLOCK_SIZES[kind][1]))
+            found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
         elif kind == BF16:
             found = of_bf16(data.view(np.uint16))
         else:
@@ -252,15 +190,14 @@ class Tensors:
         return len(range(*part.rows.indices(self.rows(part.tensor))))
 
     def matrix(self, *parts: TensorRows) -> Matrix:
-        """Joins selected rows of tensors of one type and width to a matrix, whose integers `fill` may convert."""
+        """Joins selected rows of tensors of one type and width to a matrix."""
         rows, columns = sum(map(self.count, parts)), self.shape(parts[0].tensor)[-1]
         if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
             return Matrix(self._plain(parts, [rows, columns]))
-        pieces = partial(self._pieces, parts)
         if group := self._rounded_group(parts, rows * columns, kind):
-            node, offsets = self._rounded(pieces, [rows, columns], kind, group), None
+            node, offsets = _rounded(self._constants, self._pieces(parts), [rows, columns], kind, group), None
         else:
-            node, offsets = self._compressed(pieces, [rows, columns], kind)
+            node, offsets = _compressed(self._constants, self._pieces(parts), [rows, columns], kind)
         node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
 
@@ -283,7 +220,7 @@ class Tensors:
             parts, shape = [TensorRows(names[0], order=order)], [count, rows // 2, columns]
         if kind not in BLOCKS:
             return self._plain(parts, shape)
-        node, _ = self._compressed(partial(self._pieces, parts, turns=half is None), shape, kind, inside=True)
+        node, _ = _compressed(self._constants, self._pieces(parts, turns=half is None), shape, kind, inside=True)
         node.set_friendly_name(names[0])
         return node.output(0)
 
@@ -303,7 +240,7 @@ class Tensors:
         if blocks.bits == 4:
             return GROUP if blocks.group == GROUP and elements in ROUNDED else 0
         some = np.concatenate([self._rows(part)[:: max(1, self.count(part) // SAMPLED)] for part in parts])
-        error = row_error(blocks.scales(some.reshape(-1, BLOCK_SIZES[kind][1])), blocks, len(some))
+        error = row_error(blocks.read(some.reshape(-1, BLOCK_SIZES[kind][1])), len(some))
         return self.shape(parts[0].tensor)[-1] if error <= ROW_ERROR else GROUP
 
     def _plain(self, parts: Sequence[TensorRows], shape: list[int]) -> Any:
@@ -358,82 +295,68 @@ class Tensors:
         self._maps[part].madvise(mmap.MADV_DONTNEED)
         return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)
 
-    def _compressed(self, pieces: Pieces, shape: list[int], kind: int, *, inside: bool = False) -> tuple[Any, Any]:
-        """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
 
-        OpenVINO converts the integers to floats within its matrix products.
+def _compressed(
+    file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
+) -> tuple[Any, Any]:
+    """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
 
-        Args:
-            pieces: Yields all rows.
-            shape: The shape of the matrix, rows and columns last.
-            kind: The number of the quantization type.
-            inside: Whether offsets become zero points of the matrix, and are not returned.
-        """
-        blocks, (_, size), file = BLOCKS[kind], BLOCK_SIZES[kind], self._constants
-        rows, groups = shape[:-1], shape[-1] // blocks.group
-        zeroed = inside and blocks.offsets
-        floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
-        numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
-        scales = NewConstant(file, floats, [*rows, groups, 1])
-        offsets = (
-            NewConstant(file, ov.Type.f32, [*rows, groups, 1] if inside else [*rows, groups])
-            if blocks.offsets
-            else None
-        )
-        for data in pieces():
-            scale, offset = blocks.scales(data.reshape(-1, size))
-            if offsets is not None and offset is not None:
-                if inside:
-                    scale, offset = _as_zeros(scale, offset)
-                offsets.append(offset)
-            scales.append(scale.astype(floats.to_dtype(), copy=False))
+    OpenVINO converts the integers to floats within its matrix products.
 
-        def convert(data: Bytes) -> Numbers:
-            data = data.reshape(-1, size)
-            found = blocks.numbers(data)
-            if zeroed:
-                found = np.where(blocks.scales(data)[0][..., None] == 0, np.int8(0), found)
-            return in_pairs(found) if blocks.bits == 4 else found
-
-        self._add(numbers, pieces, convert)
-        node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
-        node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
-        node = ops.reshape(node, np.array(shape), False)
-        return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
-
-    def _rounded(self, pieces: Pieces, shape: list[int], kind: int, group: int) -> Any:
-        """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
-
-        Args:
-            pieces: Yields all rows.
-            shape: The shape of the matrix.
-            kind: The number of the quantization type in the file.
-            group: The number of elements that share a scale.
-        """
-        blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
-        groups = [] if group == columns else [columns // group]
-        numbers = NewConstant(self._constants, ov.Type.i8, [rows, *groups, group])
-        steps = NewConstant(self._constants, ov.Type.f32, [rows, *groups, 1])
-        for data in pieces():
-            steps.append(eight_bit_steps(blocks.scales(data.reshape(-1, size)), blocks, group))
-        found, done = steps.node(), 0
-
-        def convert(data: Bytes) -> Numbers:
-            nonlocal done
-            data, first = data.reshape(-1, size), done
-            done += len(data) * BLOCK_SIZES[kind][0] // group
-            return in_eight_bits(blocks.numbers(data), blocks.scales(data), found.data.reshape(-1)[first:done])
-
-        self._add(numbers, pieces, convert)
-        node = ops.multiply(ops.convert(numbers.node(), "f32"), found)
-        return ops.reshape(node, np.array(shape), False) if groups else node
-
-
-def _as_zeros(scale: Floats, offset: Floats) -> tuple[Floats, Floats]:
-    """Returns scales and zero points, so that (number - zero) * scale is number * scale + offset.
-
-    The numbers of a group whose scale was 0 must become 0.
+    Args:
+        file: The file for the constants.
+        pieces: All rows in their order, as bytes of the GGUF file.
+        shape: The shape of the matrix, rows and columns last.
+        kind: The number of the quantization type.
+        inside: Whether offsets become zero points of the matrix, and are not returned.
     """
+    blocks, (_, size) = BLOCKS[kind], BLOCK_SIZES[kind]
+    rows, groups = shape[:-1], shape[-1] // blocks.group
+    zeroed = inside and blocks.offsets
+    floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
+    numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
+    scales = NewConstant(file, floats, [*rows, groups, 1])
+    offsets = (
+        NewConstant(file, ov.Type.f32, [*rows, groups, 1] if inside else [*rows, groups]) if blocks.offsets else None
+    )
+    for data in pieces:
+        found, scale, offset = blocks.read(data.reshape(-1, size))
+        if offsets is not None and offset is not None:
+            if inside:
+                found, scale, offset = _with_zeros(found, scale, offset)
+            offsets.append(offset)
+        numbers.append(in_pairs(found) if blocks.bits == 4 else found)
+        scales.append(scale.astype(floats.to_dtype(), copy=False))
+    node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
+    node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
+    node = ops.reshape(node, np.array(shape), False)
+    return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
+
+
+def _rounded(file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, group: int) -> Any:
+    """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
+
+    Args:
+        file: The file for the constants.
+        pieces: All rows in their order, as bytes of the GGUF file.
+        shape: The shape of the matrix.
+        kind: The number of the quantization type in the file.
+        group: The number of elements that share a scale.
+    """
+    blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
+    groups = [] if group == columns else [columns // group]
+    numbers = NewConstant(file, ov.Type.i8, [rows, *groups, group])
+    scales = NewConstant(file, ov.Type.f32, [rows, *groups, 1])
+    for data in pieces:
+        found, scale = in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
+        numbers.append(found)
+        scales.append(scale)
+    node = ops.multiply(ops.convert(numbers.node(), "f32"), scales.node())
+    return ops.reshape(node, np.array(shape), False) if groups else node
+
+
+def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
+    """Returns integers, scales and zero points, so that (number - zero) * scale is number * scale + offset."""
     flat = scale == 0
     zero = -np.divide(offset, scale, out=np.ones_like(offset), where=~flat)
-    return np.where(flat, offset, scale), zero
+    return np.where(flat[..., None], np.int8(0), numbers), np.where(flat, offset, scale), zero

@@ -16,7 +16,7 @@ from openvino import opset13 as ops
 from ....config import EngineConfig
 from ....engine.loading.weights import of_bf16
 from ....engine.paged.ir_weights import last_projection
-from ....engine.paged.network import WeightsSource, compile_new
+from ....engine.paged.network import WeightsSource
 from ....errors import StartError
 from ..feature import HeadOptions
 
@@ -38,8 +38,6 @@ ARITHMETIC = {"Multiply": np.multiply, "Subtract": np.subtract, "Add": np.add}
 
 class SmallHead:
     """A source of networks that quantizes the output head of another source's network."""
-
-    compile = staticmethod(compile_new)  # not the source's, which may convert weights later than the head is quantized
 
     def __init__(self, config: EngineConfig, source: WeightsSource) -> None:
         """Keeps the source, and the number of bits from the options."""
