@@ -57,13 +57,18 @@ def smollm2_of(weights: str) -> Path:
     return exported({"fp16": "smollm2_fp16", "int8": "smollm2_ir", "int4": "smollm2_int4"}[weights])
 
 
+def skip_without(precision: str) -> None:
+    """Skips the test if this CPU does not compute in a precision: f32, bf16 or rounded."""
+    if precision in ("bf16", "rounded") and "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this CPU has no bf16")
+
+
 @contextmanager
 def engine_of(weights: str, precision: str, **options: Any) -> Iterator[Any]:
     """Loads SmolLM2 and closes it, by default without draft tokens, and with OpenVINO's default precision of keys and
     values."""
     path = smollm2_of(weights)
-    if precision in ("bf16", "rounded") and "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        pytest.skip("this CPU has no bf16")
+    skip_without(precision)
     made = {
         "blocks": 300,
         "cache_size": 1,

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 import pytest
 
-from tests.real.conftest import HINT
+from tests.real.conftest import HINT, skip_without
 from tests.real.test_minilm import DATA, agreement, computed, known, texts
 
 VECTORS = DATA.with_name("mpnet.json")
@@ -19,8 +18,7 @@ LONG = (DATA.parent / "english.txt").read_text("utf-8")[:6000]
 
 @pytest.mark.parametrize(("precision", "nearest"), [("f32", 0.9999), ("bf16", 0.999)])
 def test_vectors_are_torchs(mpnet_ir: Path, precision: str, nearest: float) -> None:
-    if precision == "bf16" and "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        pytest.skip("this CPU has no bf16")
+    skip_without(precision)
     inputs = [*texts(), LONG]
     hint = json.dumps({HINT: precision})
     found, _ = computed(mpnet_ir, inputs, truncate=384, pooling="MEAN", plugin_config=hint)

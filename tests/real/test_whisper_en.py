@@ -6,14 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
-import openvino as ov
 import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.types.audio import SAMPLE_RATE
-from tests.real.conftest import HINT
+from tests.real.conftest import HINT, skip_without
 from tests.real.test_whisper import ONCE, SENTENCES, SENTENCES_RATE, TEXT, WORDS, errors, speech, transcribed, words
 
 
@@ -21,8 +20,7 @@ from tests.real.test_whisper import ONCE, SENTENCES, SENTENCES_RATE, TEXT, WORDS
 def task(whisper_en_ir: Path, request: pytest.FixtureRequest) -> SpeechTask:
     if shutil.which("espeak-ng") is None:
         pytest.skip("no espeak-ng: apt-get install espeak-ng")
-    if request.param == "bf16" and "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        pytest.skip("this CPU has no bf16")
+    skip_without(request.param)
     hint = json.dumps({HINT: request.param})
     recognizer, detector, check = loading.load(
         Config(model_path=str(whisper_en_ir), task="speech2text", plugin_config=hint)
