@@ -149,10 +149,10 @@ class Cutter:
             self.cuts.append(Cut(end, end, end - self._cursor))
             self._cursor = end
 
-    def _cut(self, end: int, *, sure: bool = False, faint: bool = False) -> None:
+    def _cut(self, end: int, *, sure: bool = False) -> None:
         """Ends the window in progress at a position."""
         assert self.speech_since is not None
-        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure, faint))
+        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure))
         self._cursor, self.speech_since = end, None
 
     def _frame(self, frame: Samples, end: int) -> None:
@@ -229,8 +229,9 @@ class FileCutter(Cutter):
             self._cut(self._quiet(self.speech_since))
             self.speech_since = self._cursor if self._last_sound > self._cursor else None
 
-    def _cut(self, end: int, *, sure: bool = False, faint: bool = False) -> None:
-        super()._cut(end, sure=sure, faint=self._loud is None or end < self._loud)
+    def _cut(self, end: int, *, sure: bool = False) -> None:
+        super()._cut(end, sure=sure)
+        self.cuts[-1].faint = self._loud is None or end < self._loud
 
     def _close_window(self, end: int) -> None:
         if self.speech_since is not None:
@@ -267,7 +268,7 @@ class TurnCutter(Cutter):
             self.speech_since = self._cursor
             self.turns.append((True, self.speech_since))
 
-    def _cut(self, end: int, *, sure: bool = True, faint: bool = False) -> None:
+    def _cut(self, end: int, *, sure: bool = True) -> None:
         super()._cut(end, sure=sure)
         self.turns.append((False, end))
         self._run = 0
