@@ -289,9 +289,9 @@ class GgufTokenizer:
 
 def _types(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
     """Returns the type of each token. The tokens in MARKS are control tokens if the file calls them user-defined."""
-    kinds = stated or [NORMAL] * len(tokens)
+    types = stated or [NORMAL] * len(tokens)
     return [
-        CONTROL if kind == USER_DEFINED and token in MARKS else kind for token, kind in zip(tokens, kinds, strict=True)
+        CONTROL if each == USER_DEFINED and token in MARKS else each for token, each in zip(tokens, types, strict=True)
     ]
 
 
@@ -335,7 +335,7 @@ def _built(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], kin
     elif kind.unigram:
         made = _unigram(header, tokens, types, kind.prefix)
     elif kind.pieces:
-        made = _sentencepiece(header, tokens, kind.prefix, kind.lists_merges)
+        made = _sentencepiece(header, tokens, kind)
     else:
         made = _bytes(header, tokens)
     _add_tokens(made, tokens, types, -1 if kind.words or kind.pre in GRANITE else _id(header, "mask"))
@@ -405,28 +405,27 @@ def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
     return made
 
 
-def _sentencepiece(header: gguf.Header, tokens: Sequence[str], prefix: bool, merged: bool) -> Any:
+def _sentencepiece(header: gguf.Header, tokens: Sequence[str], kind: TokenizerKind) -> Any:
     """Builds a tokenizer of the kind llama or gemma4.
 
     Args:
         header: The header of the file.
         tokens: The texts of the vocabulary's tokens.
-        prefix: Whether a space is put before texts.
-        merged: Whether the file lists the merges; otherwise they follow from the scores.
+        kind: The kind of tokenizer.
     """
     from tokenizers import Tokenizer, models, normalizers
 
     vocab = {token: i for i, token in enumerate(tokens)}
-    pairs = merges.listed(header) if merged else merges.from_scores(header, vocab)
+    pairs = merges.listed(header) if kind.lists_merges else merges.from_scores(header, vocab)
     unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
     name = tokens[unknown] if type(unknown) is int and 0 <= unknown < len(tokens) else None
     made = Tokenizer(models.BPE(vocab=vocab, merges=pairs, unk_token=name, fuse_unk=True, byte_fallback=True))
-    steps = [normalizers.Prepend(SPACE)] if prefix else []
+    steps = [normalizers.Prepend(SPACE)] if kind.prefix else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
     return made
 
 
-def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], prefix: bool) -> Any:
+def _unigram(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], prefix: bool) -> Any:
     """Builds a tokenizer of the kind t5, which divides a word into the most probable pieces.
 
     As in transformers, white space always separates words, since llama.cpp's converter writes the value of another
@@ -436,7 +435,7 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], p
     Args:
         header: The header of the file.
         tokens: The texts of the vocabulary's tokens.
-        kinds: The type of each token, such as normal or control.
+        types: The type of each token, such as normal or control.
         prefix: Whether a space is put before texts.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
@@ -444,8 +443,8 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], p
     scores = header.metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) < len(tokens):
         raise ValueError("its pieces have no scores")
-    rarest = min((score for score, kind in zip(scores, kinds, strict=False) if kind == NORMAL), default=0.0)
-    if (unknown := next((number for number, kind in enumerate(kinds) if kind == UNKNOWN), None)) is None:
+    rarest = min((score for score, each in zip(scores, types, strict=False) if each == NORMAL), default=0.0)
+    if (unknown := next((number for number, each in enumerate(types) if each == UNKNOWN), None)) is None:
         raise ValueError("its vocabulary has no token for unknown text")
     vocab = [(token, max(score, rarest)) for token, score in zip(tokens, scores, strict=False)]
     made = Tokenizer(models.Unigram(vocab=vocab, unk_id=unknown))
@@ -484,7 +483,7 @@ def _check_charsmap(data: bytes) -> None:
         raise ValueError("the texts of its tokenizer.ggml.precompiled_charsmap are truncated")
 
 
-def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:
+def _wordpiece(header: gguf.Header, tokens: Sequence[str], types: Sequence[int]) -> Any:
     """Builds a tokenizer of the kind bert.
 
     In the file, words begin with a space, and suffixes do not begin with ##, unlike in BERT's own vocabulary. If the
@@ -493,14 +492,14 @@ def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int])
     Args:
         header: The header of the file.
         tokens: The texts of the vocabulary's tokens.
-        kinds: The type of each token, such as normal or control.
+        types: The type of each token, such as normal or control.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-    words = [token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL]
+    words = [token for token, each in zip(tokens, types, strict=True) if each == NORMAL]
     vocab = {
-        token.removeprefix(SPACE) if kind in SPECIAL or token.startswith(SPACE) else f"##{token}": number
-        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+        token.removeprefix(SPACE) if each in SPECIAL or token.startswith(SPACE) else f"##{token}": number
+        for number, (token, each) in enumerate(zip(tokens, types, strict=True))
     }
     unknown = (header.token("unknown") or "[UNK]").removeprefix(SPACE)
     if unknown not in vocab:
@@ -513,32 +512,32 @@ def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int])
     return made
 
 
-def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int], mask: int) -> None:
+def _add_tokens(made: Any, tokens: Sequence[str], types: Sequence[int], mask: int) -> None:
     """Makes the tokenizer recognize special and user-defined tokens anywhere in a text.
 
     Args:
         made: The tokenizer.
         tokens: The texts of the vocabulary's tokens.
-        kinds: The type of each token, such as normal or control.
+        types: The type of each token, such as normal or control.
         mask: The id of the token that takes the spaces before it, as the mask of RoBERTa, XLM-RoBERTa and ModernBERT
             does; -1 if there is none.
     """
     from tokenizers import AddedToken
 
-    for kind in SPECIAL:
-        special = kind != USER_DEFINED
-        found = [i for i, (token, each) in enumerate(zip(tokens, kinds, strict=True)) if each == kind and token]
+    for added in SPECIAL:
+        special = added != USER_DEFINED
+        found = [i for i, (token, each) in enumerate(zip(tokens, types, strict=True)) if each == added and token]
         add = made.add_special_tokens if special else made.add_tokens
         late = mask >= 0 and not special  # the mask takes spaces before a token of several spaces does
         add([AddedToken(tokens[i], special=special, normalized=late, lstrip=i == mask) for i in found])
 
 
-def _pieces(tokens: Sequence[str], kinds: Sequence[int], pieces: bool) -> list[bytes]:
+def _pieces(tokens: Sequence[str], types: Sequence[int], pieces: bool) -> list[bytes]:
     """Returns the bytes of each token's text.
 
     Args:
         tokens: The texts of the tokens in the file.
-        kinds: The type of each token, such as normal or control.
+        types: The type of each token, such as normal or control.
         pieces: Whether the texts are SentencePiece's; otherwise each character stands for a byte, as in GPT-2.
     """
     if pieces:
@@ -547,11 +546,11 @@ def _pieces(tokens: Sequence[str], kinds: Sequence[int], pieces: bool) -> list[b
             found = [token.replace(SPACE, " ").encode() for token in tokens]
     else:
         found = [*map(text_to_bytes, tokens)]
-    for number, kind in enumerate(kinds):
-        if kind in (CONTROL, UNKNOWN) or (kind == USER_DEFINED and not pieces):
+    for number, each in enumerate(types):
+        if each in (CONTROL, UNKNOWN) or (each == USER_DEFINED and not pieces):
             found[number] = tokens[number].encode()
-        elif kind == BYTE and pieces:
+        elif each == BYTE and pieces:
             found[number] = byte_fallback(tokens[number].encode())
-        elif kind == UNUSED:
+        elif each == UNUSED:
             found[number] = b""  # such as [PAD151754], an id with which the converter filled up the vocabulary
     return found
