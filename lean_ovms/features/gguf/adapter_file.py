@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ...repository import model_config
 from ...repository.safetensors import TensorInfo
 from ...types import Json
 from ...util.files import open_regular
@@ -149,17 +150,14 @@ class GgufAdapter:
             size, heads, keys = self._heads
             if letter == "B" and count <= (heads + keys) * size:
                 raise ValueError(f"{name} has {count} rows, and {heads} heads with {keys} for keys need more")
-            ends = (0, heads * size, (heads + keys) * size, count)
-            rows = [(start, end - start) if letter == "B" else (0, count) for start, end in pairwise(ends)]
-            names = [f"attn_{each}" for each in "qkv"]
+            names, ends = [f"attn_{each}" for each in "qkv"], [0, heads * size, (heads + keys) * size, count]
         elif part == "ffn_up" and self._has_gate(name):
-            half = count // 2
-            rows = [(0, half), (half, half)] if letter == "B" else [(0, count), (0, count)]
-            names = ["ffn_gate", "ffn_up"]
+            names, ends = ["ffn_gate", "ffn_up"], [0, count // 2, count]
         elif part in PLACES:
-            rows, names = [(0, count)], [part]
+            names, ends = [part], [0, count]
         else:
             raise ValueError(f"{name} changes a layer that takes no adapters")
+        rows = [(start, end - start) if letter == "B" else (0, count) for start, end in pairwise(ends)]
         for each, (start, number) in zip(names, rows, strict=True):
             yield PLACES[each], _Rows(name, start, number, width, self._permuted(name, each, letter, number))
 
@@ -196,8 +194,7 @@ class GgufAdapter:
         return size, heads, keys
 
     def _count(self, name: str) -> int:
-        value = self._base.get(name)
-        return value if type(value) is int and value > 0 else 0
+        return model_config.count(self._base, name)
 
     def _kind(self, tensor: str) -> str:
         return KINDS[self._header.kinds[tensor]]
