@@ -363,6 +363,10 @@ class AdapterWeights(Protocol):
     def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """The two low-rank matrices of each layer, by the layer's name."""
 
+    @property
+    def digest(self) -> bytes:
+        """A hash of the weights and the scale, equal in all processes and for all names."""
+
 
 class AdapterProvider:
     """Holds adapters, and puts those that running sequences use into the network. The base class has no adapters."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
-import numpy as np
-
-from ....engine.paged.block_manager import KEY_BYTES, Parent, next_key
+from ....engine.paged.block_manager import Parent, next_key
 from ....engine.paged.network import AdapterWeights
 
 
@@ -29,7 +25,7 @@ class BlockKeys(dict[int, bytes]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._adapters: dict[str, bytes] = {}  # the effect of each adapter, by AdapterWeights.key
+        self._adapters: dict[str, bytes] = {}  # AdapterWeights.digest of each adapter, by its key
 
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Adds the key of a block that was added to the prefix cache."""
@@ -46,9 +42,4 @@ class BlockKeys(dict[int, bytes]):
     def know(self, adapter: AdapterWeights) -> None:
         """Adds an adapter, whose weights are part of its keys, since its name may mean another one after a restart."""
         if adapter.key not in self._adapters:
-            found = hashlib.blake2b(repr(adapter.scale).encode(), digest_size=KEY_BYTES)
-            for layer, matrices in sorted(adapter.layers.items()):
-                for matrix in matrices:
-                    found.update(f"{layer}{matrix.shape}{matrix.dtype}".encode())
-                    found.update(np.ascontiguousarray(matrix).data)
-            self._adapters[adapter.key] = found.digest()
+            self._adapters[adapter.key] = adapter.digest

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.paged.block_manager import KEY_BYTES
 from ....engine.paged.network import AdapterProvider, AdapterWeights, Network, Part
 from ..files import misfit
 
@@ -41,15 +42,15 @@ class Adapter:
     layers: Mapping[str, tuple[Weights, Weights]]
     """The matrices A [rank, width] and B [height, rank] of each layer, by the name of the layer."""
 
-
-def digest(layers: Mapping[str, tuple[Weights, Weights]]) -> str:
-    """Returns a digest of the matrices A and B of each layer, by the name of the layer."""
-    found = hashlib.blake2b(digest_size=16)
-    for layer, matrices in sorted(layers.items()):
-        for matrix in matrices:
-            found.update(f"{layer}{matrix.shape}".encode())
-            found.update(np.ascontiguousarray(matrix).data)
-    return found.hexdigest()
+    @property
+    def digest(self) -> bytes:
+        """A hash of the weights and the scale, computed at each use."""
+        found = hashlib.blake2b(repr(self.scale).encode(), digest_size=KEY_BYTES)
+        for layer, matrices in sorted(self.layers.items()):
+            for matrix in matrices:
+                found.update(f"{layer}{matrix.shape}{matrix.dtype}".encode())
+                found.update(np.ascontiguousarray(matrix).data)
+        return found.digest()
 
 
 def combined(key: str, adapters: Sequence[Adapter]) -> Adapter:

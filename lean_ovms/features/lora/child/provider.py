@@ -14,7 +14,7 @@ from ....types import Json
 from .. import modules
 from ..feature import ADAPTED, FIXED, LoraOptions
 from . import adapter_layers, reading
-from .adapters import Adapter, AdapterTable, combined, digest, fits
+from .adapters import Adapter, AdapterTable, combined, fits
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +88,11 @@ class LoraAdapters(AdapterTable):
         adapter = self._read.pop(text, None)
         if adapter is None:
             try:
-                scale, layers = reading.read(text, self._base)
+                adapter = Adapter("", *reading.read(text, self._base))
             except StartError as error:
                 log.error("an adapter could not be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error
-            adapter = Adapter(digest(layers), scale, layers)
+            adapter = replace(adapter, key=adapter.digest.hex())
             if wrong := fits(adapter, self._layers, self._fixed):
                 log.error("an adapter could not be loaded: %s", wrong)
                 raise EngineFailure(f"The adapter could not be loaded: {wrong}.")
