@@ -51,8 +51,8 @@ def _finds_tools(tools: AgentTools, values: Values) -> bool:
 
     A spoken answer has the tools of the request only.
     """
-    stored, spoken = values["previous_response_id"] or values["conversation"], values["modalities"] or values["audio"]
-    return tools.searches and stored is not None and not spoken
+    stored = values["previous_response_id"] or values["conversation"]
+    return tools.searches and stored is not None and not values["modalities"]
 
 
 def _with_found(parsed: ResponsesRequest, history: list[Json]) -> ResponsesRequest:

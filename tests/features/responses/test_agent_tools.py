@@ -192,8 +192,12 @@ async def test_what_a_search_found_in_an_earlier_turn_can_be_called(make_app: Ma
     assert all(prompt.startswith("tool_search,user:") for prompt in prompts)
 
 
-@pytest.mark.parametrize("kind", ["function", "allowed_tools"])
-async def test_tool_choice_may_name_what_a_search_found_in_a_stored_turn(make_app: MakeApp, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more"), [("function", {}), ("allowed_tools", {}), ("function", {"audio": {"format": "wav"}})]
+)
+async def test_tool_choice_may_name_what_a_search_found_in_a_stored_turn(
+    make_app: MakeApp, kind: str, more: Json
+) -> None:
     said = [call("tool_search", goal="close"), "Found.", call("agents__close", id=1)]
     app, engine = await make_app(lambda *_: say(said.pop(0)), tool_parser="hermes3", chat_template=TEMPLATE)
     answer = await respond(app, tools=[SEARCH])
@@ -202,7 +206,7 @@ async def test_tool_choice_may_name_what_a_search_found_in_a_stored_turn(make_ap
     answer = await respond(app, [loaded], tools=[SEARCH], previous_response_id=answer["id"])
     named: Json = {"type": "function", "name": "close", "namespace": "agents"}
     choice = named if kind == "function" else {"type": kind, "mode": "required", "tools": [named]}
-    ask_for = {"tools": [SEARCH], "previous_response_id": answer["id"]}
+    ask_for = {"tools": [SEARCH], "previous_response_id": answer["id"], **more}
     error = await refused(app, tool_choice={"type": "function", "name": "open"}, **ask_for)
     assert (error["param"], "names 'open', which is not in tools" in error["message"]) == ("tool_choice", True)
     answer = await respond(app, "Close it.", tool_choice=choice, **ask_for)
