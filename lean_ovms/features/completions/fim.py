@@ -16,7 +16,7 @@ from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
 from ...types.engine import Vocabulary
 from ..chat.generation import GenerationBody
-from .prompt_pieces import MAX_TEXTS, cut, special_texts, tokens_of
+from .prompt_pieces import INLINE_CUT, MAX_TEXTS, cut, special_texts, tokens_of
 
 NO_TOKENS = "this model has no tokens for filling in the middle of a text"
 
@@ -95,12 +95,18 @@ class Filling(NamedTuple):
         Raises:
             RequestError: A text cannot be tokenized.
         """
-        heads = [(prompt, self._pieces(self.notation.head(prompt.text, files))) for prompt in before]
-        tail = self._pieces(self.notation.tail(behind))
-        if len(tail) == 1 and all(len(head) == 1 for _, head in heads):
-            return (replace(prompt, text=head[0] + tail[0]) for prompt, head in heads)
+
+        def pieces() -> tuple[list[list[str]], list[str]]:
+            heads = [self._pieces(self.notation.head(prompt.text, files)) for prompt in before]
+            return heads, self._pieces(self.notation.tail(behind))
+
+        texts = (behind, *(prompt.text for prompt in before), *(text for file in files for text in file))
+        heads, tail = await model.offload.run(sum(map(len, texts)), pieces, inline_below=INLINE_CUT)
+        prompts = list(zip(before, heads, strict=True))
+        if len(tail) == 1 and all(len(head) == 1 for head in heads):
+            return (replace(prompt, text=head[0] + tail[0]) for prompt, head in prompts)
         encode, last = model.encode, await tokens_of([*tail], False, model.encode)
-        first = [await tokens_of([*head], prompt.add_special_tokens, encode) for prompt, head in heads]
+        first = [await tokens_of([*head], prompt.add_special_tokens, encode) for prompt, head in prompts]
         return (TokenPrompt([*tokens, *last]) for tokens in first)
 
     def _pieces(self, parts: list[tuple[str, str]]) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import threading
 from typing import Any
 
 import pytest
 
+from lean_ovms.features.completions import fim
 from lean_ovms.features.llama_cpp.api import completion
 from lean_ovms.types import Response
 from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
@@ -290,6 +293,35 @@ async def test_names_of_special_tokens_in_code_are_text(
     assert [(prompt[0], bytes(prompt[1:]).decode()) for prompt, _ in engine.submitted] == [(EOS, text) for text in sent]
     whole_names = [word for text in texts for word in CODER if word in text]
     assert sorted(whole_names) == sorted([BEFORE] * len(sent) + [BEHIND, GAP])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/infill", {"input_prefix": "", "input_suffix": "b"}),
+        ("/infill", {**PLACE, "input_extra": [{"text": ""}]}),
+        ("/v1/completions", {"prompt": ["x", ""], "suffix": "c"}),
+        ("/api/generate", {"prompt": "", "suffix": "c", "stream": False}),
+    ],
+)
+async def test_special_tokens_are_looked_for_in_long_code_in_a_thread(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    """A million characters would stop the event loop for 0.04 to 2 s."""
+    app, engine = await make_app(lambda *_: say("x"))
+    teach(engine, CODER, monkeypatch)
+    threads, cut = set[threading.Thread](), fim.cut
+
+    def recorded(text: str, special: Any, most: int) -> list[str]:
+        threads.add(threading.current_thread())
+        return cut(text, special, most)
+
+    monkeypatch.setattr(fim, "cut", recorded)
+    for code, inline in (("c", True), ("c" * fim.INLINE_CUT, False)):
+        longer = json.loads(json.dumps(body).replace('""', json.dumps(code)))
+        await post(app, path, {"model": "m", **longer})
+        assert len(threads) == 1
+        assert (threads.pop() is threading.main_thread()) is inline
 
 
 async def refused(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, vocabulary: Any, **fields: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lean_ovms.config import Config
+from lean_ovms.features.vllm_extras.api import tokenize
 from lean_ovms.features.vllm_extras.api.tokenize import SOURCES
 from lean_ovms.models import text_model
 from lean_ovms.models.text_model import TextModel
@@ -126,6 +127,20 @@ async def test_special_tokens_are_text_without_parse_special(make_app: MakeApp, 
         assert bytes(token for token in tokens if token != 7).decode() == "".join(given)
         assert texts == given
         texts.clear()
+
+
+async def test_special_tokens_are_looked_for_in_long_texts_in_a_thread(make_app: MakeApp, monkeypatch: Any) -> None:
+    app, _ = await make_app()
+    threads, cut = list[threading.Thread](), tokenize.cut
+
+    def recorded(text: str, special: Any, most: int) -> list[str]:
+        threads.append(threading.current_thread())
+        return cut(text, special, most)
+
+    monkeypatch.setattr(tokenize, "cut", recorded)
+    for content in ("a", ["a" * tokenize.INLINE_CUT, 7]):
+        assert (await post(app, PATH, {"content": content, "parse_special": False})).status == 200
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 async def test_a_text_that_is_too_long_names_the_field_of_its_body(make_app: MakeApp, monkeypatch: Any) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
@@ -25,10 +26,11 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.text_model import TextModel, TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
+from ....types.engine import Vocabulary
 from ....util.chunked_json import serialized
 from ...chat.request import text_conversation
 from ...chat.tools import read_tools
-from ...completions.prompt_pieces import MIXED, Pieces, cut, read_one, special_texts, tokens_of
+from ...completions.prompt_pieces import INLINE_CUT, MIXED, Pieces, cut, read_one, special_texts, tokens_of
 from . import token_places
 
 SOURCES = ("text", "prompt", "messages", "content", "inputs")
@@ -242,8 +244,9 @@ async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> R
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]
     if not values["parse_special"]:
-        texts = special_texts(model.vocabulary)
-        pieces = [part for one in pieces for part in (cut(one, texts, MAX_TEXTS) if isinstance(one, str) else [one])]
+        size = sum(len(piece) for piece in pieces if isinstance(piece, str))
+        cut_texts = partial(_cut_pieces, pieces, model.vocabulary)
+        pieces = await services.offload.run(size, cut_texts, inline_below=INLINE_CUT)
     tokens = await tokens_of(pieces, special, model.encode) if pieces else []
     if not values["with_pieces"]:
         return await _answer({"tokens": tokens}, services)
@@ -253,6 +256,12 @@ async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> R
         return {"tokens": serialized({"id": i, "piece": _piece(data)} for i, data in zip(tokens, texts, strict=True))}
 
     return await written(services.offload, ID_BYTES * len(tokens), work)
+
+
+def _cut_pieces(pieces: Pieces, vocabulary: Vocabulary) -> Pieces:
+    """Returns the pieces of a prompt with their texts cut where they have that of a special token."""
+    texts = special_texts(vocabulary)
+    return [part for one in pieces for part in (cut(one, texts, MAX_TEXTS) if isinstance(one, str) else [one])]
 
 
 def _piece(data: bytes) -> str | list[int]:
