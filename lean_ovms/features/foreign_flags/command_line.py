@@ -370,11 +370,12 @@ class ForeignCommandLine(OtherFlags):
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        others = {name for name, value in environ.items() if name.startswith(VARIABLES) and not of_service(name, value)}
+        others = {
+            name: value for name, value in environ.items() if name.startswith(VARIABLES) and not of_service(name, value)
+        }
         for alias in self._known.variables:
             [name] = alias.names
-            others.discard(name)
-            if (value := environ.get(name)) and not of_service(name, value):
+            if value := others.pop(name, ""):
                 found |= read(alias, name, value)
         if others:
             print(
