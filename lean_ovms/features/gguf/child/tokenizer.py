@@ -192,7 +192,7 @@ CAPITAL = re.compile("[A-Z]")
 
 
 class TokenizerKind(NamedTuple):
-    """The kind of tokenizer that a file describes, with the habits of its family."""
+    """The kind of tokenizer that a file describes."""
 
     model: str
     """The name of the algorithm: gpt2, llama, gemma4, t5 or bert."""
