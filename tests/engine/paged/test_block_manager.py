@@ -93,3 +93,14 @@ def test_forgetting_all_leaves_those_who_hold_blocks_alone():
     assert known(manager, text(*range(8))) == known(manager, text(*range(50, 58))) == 0
     manager.release(held)
     assert manager.available == 4
+
+
+def test_blocks_behind_a_wrong_one_leave_the_cache_with_it():
+    manager = BlockManager(8, SIZE)
+    texts = [text(*range(12)), text(*range(4), *range(20, 24)), text(*range(40, 48))]
+    for tokens in texts:
+        manager.release(fill(manager, tokens))
+    [(_, serial)] = manager.match(texts[0], 0, SIZE, "")
+    manager.spoil([serial])
+    assert [known(manager, tokens) for tokens in texts] == [0, 0, 8]
+    assert len(manager.cached()) == 2

@@ -217,9 +217,10 @@ def test_log_probabilities_of_a_prompt_are_complete_and_leave_a_state():
     assert asked_of(made, ids)[1] == 36
 
 
-@pytest.mark.parametrize("decoded", [0, 3, 30])
-def test_a_preempted_sequence_goes_on_from_its_newest_checkpoint(decoded):
-    made, ids, wanted = hybrid(step_tokens=16), prompt(60), Params(max_tokens=40)
+@pytest.mark.parametrize("kind", [FakeNetwork, HybridNetwork])
+@pytest.mark.parametrize("decoded", [0, 3, 4, 5, 6, 30])
+def test_a_preempted_sequence_goes_on_from_its_newest_checkpoint(decoded, kind):
+    made, ids, wanted = hybrid(kind=kind, step_tokens=16), prompt(60), Params(max_tokens=40)
     request = made.add(ids, wanted)
     [sequence] = request.sequences
     for _ in range(2 if not decoded else decoded + 4):
@@ -231,6 +232,58 @@ def test_a_preempted_sequence_goes_on_from_its_newest_checkpoint(decoded):
     assert int(made.scheduler.tables.computed[sequence.row]) == computed // SIZE * SIZE
     assert run(made, request) == [alone(ids, wanted)]
     assert request.cached == 0
+
+
+def test_a_preempted_sequence_leaves_no_state_inside_a_block():
+    """Its last whole block has no checkpoint, as after it was replaced: the sequence computes more of its tokens
+    again."""
+    made, ids, wanted = hybrid(step_tokens=16, interval=400), prompt(60), Params(max_tokens=40)
+    request = made.add(ids, wanted)
+    [sequence] = request.sequences
+    while sequence.state != "decode" or made.scheduler.tables.computed[sequence.row] % SIZE == 0:
+        made.step()
+    made.states.remove(sequence.chain[-1])
+    before = made.states.checkpoints
+    made.scheduler.preempt(sequence)
+    assert made.states.checkpoints == before
+    assert run(made, request) == [alone(ids, wanted)]
+
+
+@pytest.mark.parametrize("kind", [FakeNetwork, HybridNetwork])
+@pytest.mark.parametrize("step_tokens", [8, 128])
+def test_a_prompt_that_comes_second_takes_over_what_the_first_computes(kind, step_tokens):
+    """It starts after the first one or together with it. Its length is that of whole blocks, and it computes the last
+    one itself."""
+    made, ids = hybrid(kind=kind, interval=400, step_tokens=step_tokens), prompt(60)
+    requests = [made.add(one, Params(max_tokens=4)) for one in (ids, ids[:40])]
+    assert run(made, *requests) == [alone(one, Params(max_tokens=4)) for one in (ids, ids[:40])]
+    assert [request.cached for request in requests] == [0, 36]
+
+
+def test_prompts_with_other_salts_do_not_wait_for_each_other():
+    made = engine(step_tokens=128)
+    requests = [made.add(prompt(40), Params(cache_salt=salt)) for salt in "aab"]
+    made.step()
+    assert [int(made.scheduler.tables.computed[one.sequences[0].row]) for one in requests] == [40, 0, 40]
+
+
+def test_prompts_with_other_salts_have_no_shared_beginning():
+    made = hybrid()
+    first, _ = (made.add(prompt(60), Params(cache_salt=salt)) for salt in "ab")
+    made.step()
+    assert first.sequences[0].shared_ends == set()
+
+
+def test_an_answer_keeps_one_checkpoint_however_long_it_is():
+    made = hybrid(interval=400)
+    asked_of(made, prompt(41), max_tokens=40)
+    assert made.states.checkpoints == 2
+
+
+def test_slots_of_states_that_a_chunk_cannot_write_are_free_again():
+    made, ids = hybrid(states=2, step_tokens=64), prompt(60)
+    asked_of(made, ids)
+    assert sorted({*made.states._free, *(one.slot for one in made.states._checkpoints.values())}) == [0, 1]
 
 
 def test_a_block_that_leaves_the_cache_takes_its_checkpoint_along():

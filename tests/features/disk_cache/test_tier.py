@@ -119,6 +119,17 @@ def test_blocks_that_leave_memory_come_back_from_disk(tmp_path, kind):
     assert made.stats().of_features[f"{METRIC}dropped_blocks_total"] == 0
 
 
+def test_states_that_give_way_to_others_are_on_disk(tmp_path):
+    """There is memory for all blocks, but not for the states after them."""
+    options = {"kind": HybridNetwork, "states": 3, "interval": 400}
+    made = tiered(tmp_path, **options)
+    for seed in range(4):
+        answer(made, prompt(41, seed))
+        settled(made)
+    made = slow_computing(restarted(made, tmp_path, **options))
+    assert [answer(made, prompt(41, seed)) for seed in range(4)] == [40] * 4
+
+
 def settled(made):
     """Waits until all blocks that have left memory are written."""
     tier, done = disk(made), threading.Event()
