@@ -16,7 +16,7 @@ from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
 from ...types.engine import Vocabulary
 from ..chat.generation import GenerationBody
-from .prompt_pieces import INLINE_CUT, MAX_TEXTS, cut, special_texts, tokens_of
+from .prompt_pieces import INLINE_CUT, MAX_TEXTS, TextCutter, special_texts, tokens_of
 
 NO_TOKENS = "this model has no tokens for filling in the middle of a text"
 
@@ -78,8 +78,8 @@ class Filling(NamedTuple):
     """The tokens that stand before, between and after the parts of such a prompt."""
     ends: tuple[int, ...]
     """The ids of the tokens that end the text of the gap."""
-    special: tuple[str, ...]
-    """The texts of the model's special tokens. Code with such a text is tokenized as text, as in llama.cpp."""
+    cutter: TextCutter
+    """Cuts code with the text of a special token, which is tokenized as text, as in llama.cpp."""
 
     async def prompts(
         self, model: TextModel, before: Sequence[TextPrompt], behind: str, files: Sequence[tuple[str, str]] = ()
@@ -113,7 +113,7 @@ class Filling(NamedTuple):
         """Joins the texts of `Notation.head` or `tail`, cut where a client's text has that of a special token."""
         pieces = [""]
         for own, given in parts:
-            first, *more = cut(given, self.special, MAX_TEXTS - len(pieces))
+            first, *more = self.cutter.cut(given, MAX_TEXTS - len(pieces))
             pieces[-1] += own + first
             pieces += more
         return pieces
@@ -144,8 +144,8 @@ async def _look(model: TextModel) -> Filling | None:
     notation = next((n for n in NOTATIONS if known.keys() >= set(filter(None, n))), None)
     if notation is None:
         return None
-    special = sorted({*known, *special_texts(model.vocabulary)})
-    return Filling(notation, tuple(known[word] for word in ENDS if word in known), tuple(special))
+    cutter = TextCutter({*known, *special_texts(model.vocabulary)})
+    return Filling(notation, tuple(known[word] for word in ENDS if word in known), cutter)
 
 
 async def filled_in(

@@ -307,16 +307,16 @@ async def test_names_of_special_tokens_in_code_are_text(
 async def test_special_tokens_are_looked_for_in_long_code_in_a_thread(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
 ) -> None:
-    """A million characters would stop the event loop for 0.04 to 2 s."""
+    """A million characters would stop the event loop for up to a second."""
     app, engine = await make_app(lambda *_: say("x"))
     teach(engine, CODER, monkeypatch)
-    threads, cut = set[threading.Thread](), fim.cut
+    threads, cut = set[threading.Thread](), fim.TextCutter.cut
 
-    def recorded(text: str, special: Any, most: int) -> list[str]:
+    def recorded(cutter: Any, text: str, most: int) -> list[str]:
         threads.add(threading.current_thread())
-        return cut(text, special, most)
+        return cut(cutter, text, most)
 
-    monkeypatch.setattr(fim, "cut", recorded)
+    monkeypatch.setattr(fim.TextCutter, "cut", recorded)
     for code, inline in (("c", True), ("c" * fim.INLINE_CUT, False)):
         longer = json.loads(json.dumps(body).replace('""', json.dumps(code)))
         await post(app, path, {"model": "m", **longer})

@@ -131,13 +131,13 @@ async def test_special_tokens_are_text_without_parse_special(make_app: MakeApp, 
 
 async def test_special_tokens_are_looked_for_in_long_texts_in_a_thread(make_app: MakeApp, monkeypatch: Any) -> None:
     app, _ = await make_app()
-    threads, cut = list[threading.Thread](), tokenize.cut
+    threads, cut = list[threading.Thread](), tokenize.TextCutter.cut
 
-    def recorded(text: str, special: Any, most: int) -> list[str]:
+    def recorded(cutter: Any, text: str, most: int) -> list[str]:
         threads.append(threading.current_thread())
-        return cut(text, special, most)
+        return cut(cutter, text, most)
 
-    monkeypatch.setattr(tokenize, "cut", recorded)
+    monkeypatch.setattr(tokenize.TextCutter, "cut", recorded)
     for content in ("a", ["a" * tokenize.INLINE_CUT, 7]):
         assert (await post(app, PATH, {"content": content, "parse_special": False})).status == 200
     assert [thread is threading.main_thread() for thread in threads] == [True, False]

@@ -30,7 +30,7 @@ from ....types.engine import Vocabulary
 from ....util.chunked_json import serialized
 from ...chat.request import text_conversation
 from ...chat.tools import read_tools
-from ...completions.prompt_pieces import INLINE_CUT, MIXED, Pieces, cut, read_one, special_texts, tokens_of
+from ...completions.prompt_pieces import INLINE_CUT, MIXED, Pieces, TextCutter, read_one, special_texts, tokens_of
 from . import token_places
 
 SOURCES = ("text", "prompt", "messages", "content", "inputs")
@@ -260,8 +260,8 @@ async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> R
 
 def _cut_pieces(pieces: Pieces, vocabulary: Vocabulary) -> Pieces:
     """Returns the pieces of a prompt with their texts cut where they have that of a special token."""
-    texts = special_texts(vocabulary)
-    return [part for one in pieces for part in (cut(one, texts, MAX_TEXTS) if isinstance(one, str) else [one])]
+    cutter = TextCutter(special_texts(vocabulary))
+    return [part for one in pieces for part in (cutter.cut(one, MAX_TEXTS) if isinstance(one, str) else [one])]
 
 
 def _piece(data: bytes) -> str | list[int]:
