@@ -164,7 +164,7 @@ class GrammarRefused(BadRequest):
     """Status 400: a schema, regular expression or grammar cannot be used."""
 
     reasons: Mapping[str, str] = {}
-    """Why expressions of a structural tag are refused by themselves, by their numbers; the client does not see it."""
+    """The reason for each expression of a structural tag that is refused alone, too, by its number; not for clients."""
 
 
 class GrammarInvalid(GrammarRefused):
