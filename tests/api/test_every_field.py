@@ -10,10 +10,11 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.fields import Field, RouteDoc, doc_of
+from lean_ovms.api.fields import Field, RouteDoc, doc_of, read_one
 from lean_ovms.api.generation.common_fields import ACCEPTED, UNSUPPORTED
 from lean_ovms.api.router import imported
 from lean_ovms.composition import compose
+from lean_ovms.features.ollama.fields import OPTIONS
 from lean_ovms.types import Json, Request
 from tests.every_model import app_with_every_model
 from tests.forms import form_request
@@ -76,6 +77,17 @@ def request(path: str, doc: RouteDoc, fields: Json) -> Request:
         return form_request(path, [(name, str(value)) for name, value in fields.items()])
     headers = {"content-type": "application/json"}
     return Request("POST", path, headers=headers, body=orjson.dumps(NEEDED.get(path, {}) | fields))
+
+
+def test_seeds_and_priorities_have_64_bits_in_every_api() -> None:
+    """OpenAI's, vLLM's, llama.cpp's and Ollama's have; clients send time stamps, and random numbers of 64 bits."""
+    fields = [field for doc in PATHS.values() for field in doc.body] + [*OPTIONS]
+    found = [field for field in fields if field.name in ("seed", "rng_seed", "priority")]
+    assert len(found) > 20
+    for field in found:
+        assert field.kind == "int"
+        for value in (-(2**63), -1, 2**63 - 1):
+            assert read_one(field, value) == value
 
 
 @pytest.mark.slow

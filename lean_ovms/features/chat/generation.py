@@ -455,15 +455,17 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
         if value is None and type(defaults.values.get(name)) is int:
             whole[name] = int(defaults.number(name))
     seed, budget = whole.values()
-    first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
+    if seed is None or seed == -1:  # as in vLLM, llama.cpp and Ollama
+        seed = int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
     found |= {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
         "top_k": min(max(int(found["top_k"]), 0), INT32_MAX) if found["temperature"] > 0 and beams == 1 else 0,
         "n": n,
         "beams": beams,
-        # Sequences of one request differ in their seeds, and the first equals a request with n = 1.
-        "seeds": tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
+        # Sequences of one request differ in their seeds, and the first equals a request with n = 1. Clients' seeds have
+        # 64 bits, the engine's 32.
+        "seeds": tuple((seed + i) % (UINT32_MAX + 1) for i in range(n)),
         "ignore_eos": defaults.flag("ignore_eos") if given["ignore_eos"] is None else given["ignore_eos"],
         "repetition": given["repetition_detection"],
         "report_progress": bool(given.get("return_progress") and given["stream"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
 from ...api.generation import common_fields
+from ...api.generation.sampling import SAMPLING
 from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest
@@ -88,9 +89,9 @@ SHARED = FieldSet((
     Field("width", "uint", "(OVMS) width in pixels", low=1),
     Field("height", "uint", "(OVMS) height in pixels", low=1),
     Field("num_inference_steps", "uint", "(OVMS) number of denoising steps, at most --max_num_inference_steps", low=1),
-    Field("rng_seed", "uint", "(OVMS) seed of the first image, increased by 1 for each further one; random if absent",
-        high=UINT32_MAX),
-    Field("seed", "uint", "another name of rng_seed", high=UINT32_MAX),
+    replace(SAMPLING.named("seed"), name="rng_seed", help=
+        "(OVMS) seed of the first image, increased by 1 for each further one; random if absent or -1"),
+    replace(SAMPLING.named("seed"), help="another name of rng_seed"),
     *PIPELINE,
     Field("response_format", "string", "b64_json", read=_read_response_format, schema={"enum": ["b64_json"]}),
     Field("output_format", "string", "png, jpeg or webp", choices=("png", "jpeg", "webp"), default="png"),
@@ -217,7 +218,8 @@ def _images(values: Values, model: ImageModel, *, edits: bool) -> list[ImagePara
     if values["output_format"] == "png" and values["output_compression"] < 100:
         raise BadRequest("output_compression is not supported for png; use jpeg or webp", param="output_compression")
     seed = _one_of(values, "rng_seed", "seed")
-    seed = secrets.randbelow(UINT32_MAX + 1) if seed is None else seed
+    if seed is None or seed == -1:
+        seed = secrets.randbelow(UINT32_MAX + 1)
     names = [*PIPELINE.names, *([STRENGTH.name] if edits else [])]
     first = ImageParams(
         width=width,

@@ -114,7 +114,7 @@ OPTIONS = (
     _like("repetition_penalty", "repeat_penalty"),
     _like("presence_penalty"),
     _like("frequency_penalty"),
-    Field("seed", "int", "seed of the random generator; -1 for a random one", high=UINT32_MAX),
+    _like("seed"),
     _like("stop"),
     Field("logit_bias", "any",
         "pairs of a token, by its id or text, and the number added to its logit, or false for never; "
@@ -180,8 +180,8 @@ def translated(values: Values, given: Json) -> Json:
         body["temperature"] = max(temperature, 0)
     if (top_k := values["top_k"]) is not None and top_k <= 0:
         body["top_k"] = -1
-    if (seed := values["seed"]) is not None and (seed < 0 or seed == UINT32_MAX):
-        del body["seed"]
+    if values["seed"] == UINT32_MAX:  # -1 as llama.cpp writes it
+        body["seed"] = -1
     most = values["max_tokens"] if values["n_predict"] is None else values["n_predict"]
     body["max_tokens"] = most
     if most is not None and most <= 0:

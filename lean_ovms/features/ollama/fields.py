@@ -28,7 +28,7 @@ RUNNER_OPTIONS = (
     *("logits_all", "vocab_only", "draft_num_predict"),
 )
 """Options about loading a model, which are options of the server here."""
-SAME = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "stop")
+SAME = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "stop", "seed")
 RENAMED = {"repeat_penalty": "repetition_penalty"}
 SAMPLERS = ("repeat_last_n", "typical_p", "mirostat", "mirostat_tau", "mirostat_eta")
 """Options of llama.cpp's samplers, which are fields of every endpoint here."""
@@ -65,7 +65,7 @@ OPTIONS = FieldSet((
     Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less for all", high=UINT32_MAX),
     _shared("top_p"),
     _shared("min_p"),
-    Field("seed", "int", "seed of the random generator; a negative value for a random one", high=UINT32_MAX),
+    _shared("seed"),
     Field("num_predict", "int", "maximum number of generated tokens; 0 or less for as many as fit", high=UINT32_MAX),
     _shared("stop"),
     _shared("repetition_penalty", "repeat_penalty"),
@@ -148,8 +148,6 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
         body["max_tokens"] = most
     if (top_k := options["top_k"]) is not None:
         body["top_k"] = top_k if top_k > 0 else -1
-    if (seed := options["seed"]) is not None and seed >= 0:
-        body["seed"] = seed
     body |= {name: options[name] for name in SAMPLERS if options[name] is not None}
     body |= {"model": model, "stream": values["stream"], "keep_alive": keep_alive}
     body["include_stop_str_in_output"] = False

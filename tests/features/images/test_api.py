@@ -71,6 +71,7 @@ async def test_a_png_file(make_images: MakeImages) -> None:
     assert (prompt, params.steps, params.seed, params.more, begun) == ("a cat", 4, entry["seed"], {}, False)
     assert warnings(response) == ""
     assert len({(await answered(app))["data"][0]["seed"] for _ in range(4)}) > 1
+    assert len({(await answered(app, seed=-1))["data"][0]["seed"] for _ in range(4)}) > 1
 
 
 WEBP: dict[str, Any] = {"output_format": "webp", "output_compression": 40}
@@ -98,6 +99,7 @@ async def test_each_image_has_the_next_seed(make_images: MakeImages, name: str) 
     found = await answered(app, rng_seed=2**32 - 2, **{name: 3})
     assert [entry["seed"] for entry in found["data"]] == [2**32 - 2, 2**32 - 1, 0]
     assert [begun for *_, begun in engine.asked] == [False, True, True]
+    assert [entry["seed"] for entry in (await answered(app, seed=-(2**40) - 2, n=3))["data"]] == [2**32 - 2, 2**32 - 1, 0]
     alone = await answered(app, seed=0)
     assert alone["data"][0]["b64_json"] == found["data"][2]["b64_json"] != found["data"][1]["b64_json"]
 

@@ -59,6 +59,7 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
         ({"temperature": -1.0}, {"temperature": 0.0}),
         ({"temperature": 0.5, "top_k": 0}, {"temperature": 0.5, "top_k": 0}),
         ({"temperature": 1, "seed": 7}, {"seeds": (7,)}),
+        ({"temperature": 1, "seed": -7}, {"seeds": (2**32 - 7,)}),
         ({"repeat_penalty": 1.25, "repeat_last_n": -1}, {"repetition_penalty": 1.25}),
         (
             {"repeat_penalty": 1.25, "presence_penalty": 1, "frequency_penalty": 1, "repeat_last_n": 0},
@@ -88,12 +89,12 @@ async def test_a_seed_of_minus_one_is_random_and_of_two_limits_the_one_without_e
     make_app: MakeApp,
 ) -> None:
     app, engine = await make_app(lambda *_: say("x"))
-    for _ in range(2):
-        body = {"prompt": "a", "temperature": 1, "seed": -1, "max_tokens": 5, "n_predict": 6}
+    for seed in (-1, 2**32 - 1):
+        body = {"prompt": "a", "temperature": 1, "seed": seed, "max_tokens": 5, "n_predict": 6}
         response = await post(app, "/completion", body)
         assert "max_tokens has no effect: n_predict has precedence" in dict(response.headers)["Warning"]
     [(_, one), (_, other)] = engine.submitted
-    assert (one.max_tokens, one.seeds != other.seeds) == (6, True)
+    assert (one.max_tokens, len({one.seeds, other.seeds, (2**32 - 1,)})) == (6, 3)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ async def test_options(make_app: MakeApp) -> None:
     others = [sampling for _, sampling in engine.submitted[1:]]
     assert {(sampling.max_tokens, sampling.top_k) for sampling in others} == {(None, 0)}
     assert len({sampling.seeds for sampling in others}) == 4
+    await whole(await post(app, PATH, ask(options={"seed": -2}, stream=False)))
+    assert engine.submitted[-1][1].seeds == (2**32 - 2,)
 
 
 async def test_options_without_an_effect_are_warned_of(make_app: MakeApp) -> None:

@@ -120,7 +120,7 @@ def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
         fallback=not values["temperature"] and not values["stream"],  # text is sent when its window is done
         top_p=float(values["top_p"]),
         top_k=max(0, values["top_k"]),
-        seed=values["seed"],
+        seed=None if values["seed"] == -1 else values["seed"],
         repetition_penalty=float(values["repetition_penalty"]),
         presence_penalty=float(values["presence_penalty"]),
         frequency_penalty=float(values["frequency_penalty"]),

@@ -113,7 +113,7 @@ def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
     sampling, output, logprobs = generation.sampling, generation.output, generation.logprobs
     found = {name: getattr(sampling, name) for name in SAME} | {
         "max_tokens": min(sampling.max_tokens or most, most),
-        "seed": sampling.seeds[0] if body.get("seed") is not None else None,
+        "seed": sampling.seeds[0] if body.get("seed") not in (None, -1) else None,
         "stop": output.stop,
         "include_stop_str_in_output": output.include_stop,
         "skip_special_tokens": output.skip_special_tokens,
