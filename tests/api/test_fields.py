@@ -105,7 +105,7 @@ def test_an_integer_of_a_query(text: str, value: int | None) -> None:
         ("top_p", 0, "top_p out of range(0.0, 1.0)"),
         ("min_p", 1.0, "min_p out of range [0.0, 1.0)"),
         ("top_k", -2, "top_k must be -1 (all tokens) or a positive integer"),
-        ("seed", -(2**63) - 1, "seed out of range [-9223372036854775808, 18446744073709551615]"),
+        ("seed", 2**63, "seed out of range [-9223372036854775807, 9223372036854775807]"),
         ("seed", 1.5, "seed is not an integer"),
         ("max_tokens", -1, "max_tokens is not an unsigned integer"),
         ("max_tokens", 4294967296, "max_tokens value can't be greater than 4294967295"),

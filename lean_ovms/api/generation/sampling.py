@@ -182,7 +182,7 @@ def _salt(value: str) -> str:
     return value
 
 
-MAX_PRIORITY = (1 << 63) - 1
+INT64_MAX = (1 << 63) - 1  # lower numbers than -INT64_MAX are rounded in JSON
 MAX_SLOT = 4095
 
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
@@ -205,7 +205,7 @@ SAMPLING = FieldSet((
         "penalty for each token that already occurs in the output", low=-2, high=2, builtin=0.0),
     Field("frequency_penalty", "number",
         "penalty for each occurrence of a token in the output", low=-2, high=2, builtin=0.0),
-    Field("seed", "int", "seed of the random generator; random if absent or -1", low=-(1 << 63), high=(1 << 64) - 1),
+    Field("seed", "int", "seed of the random generator; random if absent or -1", low=-INT64_MAX, high=INT64_MAX),
     Field("n", "uint", "number of choices to return (default 1)", schema={"minimum": 1}),
     Field("best_of", "uint",
         "width of a beam search, which returns the n best texts, if it is above 1", seam=TEXT_SEARCH,
@@ -232,7 +232,7 @@ SAMPLING = FieldSet((
         choices=("left", "right"), outside="truncation_side should be either left or right"),
     Field("priority", "int",
         "(vLLM) among the waiting requests of one client, those with the lowest number start first",
-        low=-MAX_PRIORITY - 1, high=MAX_PRIORITY, default=0),
+        low=-INT64_MAX, high=INT64_MAX, default=0),
     Field("cache_salt", "string", "(vLLM) share cached prompts only with requests that have the same salt; "
         "ignored with a warning unless the pipeline is PAGED", read=_salt, schema=SOME_TEXT),
     Field("id_slot", "int", "(llama.cpp) slot that keeps the computed prompt, if the server has slots; -1 means slot 0",

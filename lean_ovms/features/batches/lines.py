@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import orjson
 
 from ...api.fields import parsed_body
-from ...api.generation.sampling import MAX_PRIORITY
+from ...api.generation.sampling import INT64_MAX
 from ...api.response import whole_body
 from ...composition import ErrorForms
 from ...errors import BadRequest
@@ -71,7 +71,7 @@ def read_line(raw: bytes, urls: Collection[str]) -> Line:
     if not isinstance(row["body"].get("model"), str):
         raise BadRequest("Missing required parameter: 'model'.", param="body.model", code="missing_required_parameter")
     unsupported = next((name for name in ("stream", "background") if row["body"].get(name)), "")
-    body = chunked_json.dumps({"priority": MAX_PRIORITY, **row["body"]})
+    body = chunked_json.dumps({"priority": INT64_MAX, **row["body"]})
     return Line(row["custom_id"], row["url"], body, unsupported)
 
 

@@ -16,11 +16,10 @@ from ...api.generation.common_fields import (
     TEMPLATE_KWARGS,
 )
 from ...api.generation.common_fields import MODEL as TEXT_MODEL
-from ...api.generation.sampling import SAMPLING
+from ...api.generation.sampling import INT64_MAX, SAMPLING
 from ...errors import BadRequest
 from ...types import Json
 
-INT64_MAX = 2**63 - 1
 MAX_DIMENSIONS = 1 << 20
 
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
@@ -37,13 +36,12 @@ def _direction(value: str) -> str:
 
 
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one model serves this endpoint")
-_LOWEST = -INT64_MAX  # lower numbers in JSON are rounded to -INT64_MAX - 1
 PRIORITY = Field(
     "priority",
     "int",
     "among waiting requests, those with the lowest number are computed first",
     default=0,
-    low=_LOWEST,
+    low=-INT64_MAX,
     high=INT64_MAX,
 )
 COMMON = (

@@ -75,7 +75,7 @@ async def test_lines_have_the_lowest_priority_and_the_client_of_the_batch(make_c
     file = await client.upload(data, peer="10.0.0.9:77")
     batch = await client.create(file["id"], peer="10.0.0.9:78")
     await client.finished(batch)
-    assert sorted((origin[0], origin[2]) for origin in engine.origins) == [("10.0.0.9", 3), ("10.0.0.9", (1 << 31) - 1)]
+    assert sorted((origin[0], origin[2]) for origin in engine.origins) == [("10.0.0.9", 3), ("10.0.0.9", (1 << 63) - 1)]
 
 
 WRONG: list[tuple[Any, str, str | None]] = [

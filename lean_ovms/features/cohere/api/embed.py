@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from ....api.fields import Field, FieldSet, RouteDoc, Values
+from ....api.generation.sampling import INT64_MAX
 from ....api.response import json_bytes
 from ....api.schemas import IMAGE_PART, TEXT_PART, any_of, array, object_of, one_of
 from ....api.services import Services
@@ -54,7 +55,7 @@ FIELDS = FieldSet((
         schema={"items": {"enum": list(TYPES)}, "minItems": 1}),
     Field("truncate", "string", "side on which texts that are too long are cut: END or START; NONE makes them an error",
         default="END", choices=("END", "START", "NONE")),
-    Field("max_tokens", "int", "maximum number of tokens of a text; the others are cut", low=1, high=shared.INT64_MAX),
+    Field("max_tokens", "int", "maximum number of tokens of a text; the others are cut", low=1, high=INT64_MAX),
 ))  # fmt: skip
 
 

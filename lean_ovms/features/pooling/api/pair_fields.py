@@ -6,6 +6,7 @@ from typing import Any
 
 from ....api.fields import Field, Values
 from ....api.generation.common_fields import TEMPLATE_KWARGS, template_kwargs
+from ....api.generation.sampling import INT64_MAX
 from ....api.schemas import NULL, STRING, TEXT_PART, any_of, array, object_of
 from ....errors import BadRequest
 from ....types import Json
@@ -23,7 +24,7 @@ DOCUMENT = any_of(
 
 def _limit(name: str, of: str) -> Field:
     text = f"{name} must be a non-negative integer"
-    return Field(name, "uint", f"maximum number of tokens kept of {of}; 0 for all", high=shared.INT64_MAX, wrong=text)
+    return Field(name, "uint", f"maximum number of tokens kept of {of}; 0 for all", high=INT64_MAX, wrong=text)
 
 
 CUTTING = (

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ....api.fields import Field, FieldSet, RouteDoc
+from ....api.generation.sampling import INT64_MAX
 from ....api.response import written
 from ....api.router import follows_ovms
 from ....api.schemas import all_of, any_of, array
@@ -45,7 +46,7 @@ FIELDS = FieldSet((
     Field("raw_scores", "bool", "(text-embeddings-inference) return scores before the sigmoid"),
     Field("return_text", "bool", "(text-embeddings-inference) return the texts with the results"),
     *shared.TEI_TRUNCATION,
-    Field("top_n", "int", "maximum number of results; 0 for all", low=0, high=shared.INT64_MAX,
+    Field("top_n", "int", "maximum number of results; 0 for all", low=0, high=INT64_MAX,
         wrong="top_n accepts integer values"),
     Field("return_documents", "bool", "return the texts with the results (default true; false under /v3)",
         wrong="return_documents accepts boolean values"),
@@ -54,7 +55,7 @@ FIELDS = FieldSet((
     Field("max_chunks_per_doc", "int",
         "maximum number of chunks of a long document that a cross-encoder scores; the best score counts; 0 for all",
         low=0,
-        high=shared.INT64_MAX, wrong="max_chunks_per_doc accepts integer values"),
+        high=INT64_MAX, wrong="max_chunks_per_doc accepts integer values"),
 ))  # fmt: skip
 
 
