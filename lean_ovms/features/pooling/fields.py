@@ -26,7 +26,18 @@ _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 TEXTS_OR_TOKENS = schemas.any_of(
     schemas.STRING, schemas.array(schemas.STRING, 1), schemas.array(_ID, 1), schemas.array(schemas.array(_ID, 1), 1)
 )
-_INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schemas.array(schemas.TEXT_MESSAGES, 1))
+IN_OBJECT = schemas.object_of(
+    {"content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART, 1))}, role=False
+)
+"""A text in an object, as in llama.cpp and at OpenRouter."""
+_TEXTS = schemas.any_of(schemas.STRING, IN_OBJECT)
+_INPUT = schemas.any_of(
+    *TEXTS_OR_TOKENS["anyOf"],
+    IN_OBJECT,
+    schemas.array(_TEXTS, 1),
+    schemas.TEXT_MESSAGES,
+    schemas.array(schemas.TEXT_MESSAGES, 1),
+)
 
 
 def _direction(value: str) -> str:
@@ -97,7 +108,8 @@ CONVERSATION = (
 INPUT = Field(
     "input",
     "any",
-    "a string, an array of strings or token ids, an array of arrays of token ids, or messages",
+    "a string, an array of strings or token ids, an array of arrays of token ids, or messages; a string may be an "
+    "object with content, which is a string or parts of type text",
     schema=_INPUT,
 )
 DIMENSIONS = Field(

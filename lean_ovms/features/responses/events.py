@@ -282,7 +282,9 @@ class Events:
     def end(self) -> list[Frame]:
         """Returns the last frames. A cancelled response ends as an incomplete one, since OpenAI has no event for it."""
         word = "incomplete" if self.status == "cancelled" else self.status
-        self._writer.add(f"response.{word}", {"response": self.response()})
+        final = self.response()
+        times = {"timings": final["timings"]} if "timings" in final else {}  # llama.cpp's place
+        self._writer.add(f"response.{word}", {"response": final, **times})
         return self._writer.take_frames()
 
 

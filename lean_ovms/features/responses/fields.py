@@ -36,7 +36,7 @@ from ...types import Json
 from ..chat.request import SPOKEN_FIELDS
 from .schemas import CONVERSATION, INPUT
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 CONTEXTS = ("auto", "current_turn", "all_turns")
 """Whose reasoning the chat template gets: auto and all_turns: of every turn; templates leave out some themselves."""
 INCLUDABLE = (

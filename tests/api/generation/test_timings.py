@@ -95,6 +95,7 @@ async def test_timings_at_the_end_of_a_stream(make_app: MakeApp, path: str) -> N
             assert [event["type"] for event in timed] == [
                 {RESPONSES: "response.completed", MESSAGES: "message_delta"}[path]
             ]
+            assert path != RESPONSES or timed[0]["timings"] == timed[0]["response"]["timings"]
 
 
 @every_path

@@ -18,7 +18,8 @@ async def test_it_is_the_vector_of_v1_embeddings(make_pooling: MakePooling, path
     data = (await ask(app, "/v1/embeddings", input=["one", "two"]))["data"]
     both = await ask(app, path, **{name: ["one", "two"]})
     assert both == [{"index": one["index"], "embedding": [one["embedding"]]} for one in data]
-    for given in ("one", {"prompt_string": "one"}, ["one"]):
+    parts = {"content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}]}
+    for given in ("one", {"prompt_string": "one"}, ["one"], parts, [parts]):
         assert await ask(app, path, **{name: given}) == both[:1]
 
 
@@ -42,6 +43,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"content": []}, "content"),
     ({"content": ""}, "content"),
     ({"content": ["a", None]}, "content[1]"),
+    ({"content": ["a", {"content": [{"type": "image_url"}]}]}, "content[1].content[0]"),
+    ({"content": {"content": []}}, "content"),
     ({"content": "a", "embd_normalize": 0}, "embd_normalize"),
 ]
 

@@ -217,6 +217,7 @@ async def test_effort_reaches_the_template(make_app: MakeApp) -> None:
     for fields, prompt in (
         ({"reasoning": {"effort": "high"}, "text": {"verbosity": "low"}}, "True|high|low"),
         ({"reasoning": {"effort": "none"}}, "False|none|"),
+        ({"reasoning": {"effort": "ultra"}}, "True|ultra|"),
         ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {"enable_thinking": False}}, "False|low|"),
         ({"reasoning": {"summary": "auto"}}, "||"),
     ):

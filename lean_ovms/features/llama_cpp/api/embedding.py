@@ -7,13 +7,14 @@ one vector here. OpenAI's form is that of /v1/embeddings.
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.schemas import all_of, any_of
+from ....api.schemas import SOME_TEXT, all_of, any_of, array
 from ....api.services import Services
 from ....types import Json, Request, Response
 from ...completions.prompt_pieces import SEVERAL, Pieces, read_several, tokens_of
 from ...pooling import fields as shared
 from ...pooling.api.chunks import encode_in_pieces
 from ...pooling.api.encoding import FLOATS, bare_list
+from ...pooling.api.inputs import with_texts
 from ...pooling.api.request import PoolingRequest, parse
 from ...pooling.feature import PoolingOptions
 from ...pooling.types import EMBED
@@ -22,15 +23,16 @@ NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""
 
 
+_SEVERAL = any_of(*SEVERAL["anyOf"], shared.IN_OBJECT, array(any_of(SOME_TEXT, shared.IN_OBJECT), 1))
 CONTENT = Field(
-    "content", "any", "a string, an array of token ids and strings, or an array of several inputs", schema=SEVERAL
+    "content", "any", "a string, an array of token ids and strings, or an array of several inputs", schema=_SEVERAL
 )
 FIELDS = FieldSet((
     *shared.COMMON,
     *shared.TRUNCATION,
     shared.USE_ACTIVATION,
     CONTENT,
-    Field("input", "any", "another name of content", schema=SEVERAL),
+    Field("input", "any", "another name of content", schema=_SEVERAL),
     Field("embd_normalize", "int",
         "2 for vectors of length 1, -1 for vectors as computed; as the model's files say if absent",
         choices=tuple(NORMS), outside="embd_normalize must be 2 (vectors of length 1) or -1 (vectors as computed)",
@@ -58,4 +60,5 @@ def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces],
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return call, read_several(values[name], services.config.of(PoolingOptions).max_pooling_inputs, name), name
+    most = services.config.of(PoolingOptions).max_pooling_inputs
+    return call, read_several(with_texts(values[name], name), most, name), name

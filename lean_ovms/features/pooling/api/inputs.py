@@ -29,6 +29,31 @@ def conversations(value: list[Any]) -> list[list[Json]]:
     return value if _is_messages(value[0]) else [value]
 
 
+def with_texts(value: Any, name: str) -> Any:
+    """Returns an input, or a list of several, with the texts of objects {"content": [parts]} in their places.
+
+    llama.cpp and OpenRouter have such objects. An object with a role is a message.
+
+    Args:
+        value: The value of the field.
+        name: The name of the field, for errors.
+
+    Raises:
+        BadRequest: An object has content other than text.
+    """
+    if not isinstance(value, list):
+        return _with_text(value, name)
+    if dict not in set(map(type, value)):
+        return value
+    return [_with_text(item, f"{name}[{i}]") for i, item in enumerate(value)]
+
+
+def _with_text(value: Any, param: str) -> Any:
+    if not isinstance(value, dict) or "content" not in value or "role" in value:
+        return value
+    return content_text(value, param, between="", why="images and audio are read from messages")
+
+
 def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens]:
     """Reads a field that has a string, several strings, the token ids of one input, or lists of token ids.
 
@@ -108,8 +133,18 @@ def check_count(count: int, most: int, name: str) -> None:
         )
 
 
-def content_text(value: Any, param: str) -> str:
-    """Returns the text of a string or of an object {"content": [parts]}, whose texts are joined by line breaks."""
+def content_text(value: Any, param: str, *, between: str = "\n", why: str = "this model reads text only") -> str:
+    """Returns the text of a string or of an object {"content": [parts]}.
+
+    Args:
+        value: The string or object.
+        param: The path of the value in the body, for errors.
+        between: The text between the texts of two parts.
+        why: The reason why other parts are refused, for errors.
+
+    Raises:
+        BadRequest: The value is something else, or has parts that are not texts.
+    """
     if isinstance(value, str):
         return value
     content = value.get("content") if isinstance(value, dict) else None
@@ -117,13 +152,13 @@ def content_text(value: Any, param: str) -> str:
         return content
     if not isinstance(content, list) or not content:
         raise BadRequest(f"{param} is neither a string nor an object with content", param=param)
-    return "\n".join(_part(part, f"{param}.content[{i}]") for i, part in enumerate(content))
+    return between.join(_part(part, f"{param}.content[{i}]", why) for i, part in enumerate(content))
 
 
-def _part(part: Any, param: str) -> str:
+def _part(part: Any, param: str, why: str) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-        raise BadRequest(f"{param} is not a part of type text: this model reads text only", param=param)
+        raise BadRequest(f"{param} is not a part of type text: {why}", param=param)
     text: str = part["text"]
     return text

@@ -39,7 +39,7 @@ from ..types import (
     TextOrTokens,
     TextWithImages,
 )
-from .inputs import check_count, conversations, is_conversation, read_inputs
+from .inputs import check_count, conversations, is_conversation, read_inputs, with_texts
 
 RENDERED_AT_ONCE = 16
 """Conversations rendered before other requests have their turn: about 1 ms."""
@@ -213,7 +213,7 @@ def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tu
 def _inputs(values: Values, services: Services) -> Inputs:
     """Reads the inputs from the field `input` or `messages`. Raises BadRequest."""
     most = services.config.of(PoolingOptions).max_pooling_inputs
-    value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
+    value, messages, special = with_texts(values["input"], "input"), values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
         raise BadRequest("input and messages cannot be used together", param="messages")
     if messages is None and not is_conversation(value):

@@ -46,6 +46,8 @@ async def test_every_form_of_input(make_pooling: MakePooling) -> None:
         ([[97], [98, 99]], [[97], [98, 99]]),
         ("", [""]),
         ("a\0b", ["a\0b"]),
+        ({"content": "a"}, ["a"]),
+        (["a", {"content": [{"type": "text", "text": "b "}, {"type": "text", "text": "c"}]}], ["a", "b c"]),
     ]
     for given, inputs in forms:
         body = await ask(app, PATH, input=given)
@@ -77,6 +79,12 @@ WRONG_INPUTS: list[tuple[Any, ...]] = [
     ([[1], [-(2**31) - 1]], "every element in input array should be either string or int"),
     ([None], "every element in input array should be either string or int"),
     ([["a"]], "input must be either array of strings or array of array of integers"),
+    ({"content": []}, "input is neither a string nor an object with content"),
+    (
+        ["a", {"content": [{"type": "image_url"}]}],
+        "input[1].content[0] is not a part of type text: images and audio are read from messages",
+    ),
+    ([[1], {"content": "a"}], "input must be homogeneous"),
 ]
 
 
