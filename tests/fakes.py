@@ -21,7 +21,7 @@ from lean_ovms.errors import RequestError, from_wire
 from lean_ovms.features.disk_cache.records import BlocksOnDisk, DiskCacheAction
 from lean_ovms.features.slots.records import SlotAction, SlotDone
 from lean_ovms.types import Image, SamplingParams
-from lean_ovms.types.engine import ModelInfo, Vocabulary
+from lean_ovms.types.engine import EngineRequest, ModelInfo, Vocabulary
 from tests.engine_client_fakes import FakeEngineClient
 from tests.in_range import assert_complete
 
@@ -107,31 +107,28 @@ class FakeEngine(FakeEngineClient):
         assert isinstance(record, protocol.Cancel)
         self.cancelled.append(record)
 
-    async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None,
-                     truncation_side: str = "left", want_tokens: bool,
-                     sampling: SamplingParams, constraint: str = "", images: Any = (), audio: Any = (),
-                     timeout_s: float = 0.0, client: str = "", group: int = 0,
-                     priority: int = 0, adapter: str = "") -> ReplyStream:  # fmt: skip
+    async def submit(self, request: EngineRequest) -> ReplyStream:
         if self.state != "ready":
             raise self.unavailable()
         self.refuse()
-        if constraint and self.bad_grammar is not None:
+        prompt, sampling = request.prompt, request.sampling
+        if request.constraint and self.bad_grammar is not None:
             raise from_wire(self.bad_grammar.to_wire())
         assert_complete(sampling)
         request_validator.read_sampling(asdict(sampling), INFO.vocab_size)
         if not isinstance(prompt, str):
             request_validator.check_token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
-        self.origins.append((client, group, priority))
-        self.adapters.append(adapter)
-        self.truncated.append((truncate, truncation_side))
-        self.images.append(tuple(images))
-        self.audio.append(tuple(audio))
-        self.constraints.append(constraint)
+        self.origins.append((request.client, request.group, request.priority))
+        self.adapters.append(request.adapter)
+        self.truncated.append((request.truncate, request.truncation_side))
+        self.images.append(tuple(request.images))
+        self.audio.append(tuple(request.audio))
+        self.constraints.append(request.constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
         reply = self.mail.open(sampling.n)
-        notices = self.notices if constraint else []
-        self.mail.deliver([protocol.Accepted(reply.id, len(tokens), tokens if want_tokens else None, notices)])
+        notices = self.notices if request.constraint else []
+        self.mail.deliver([protocol.Accepted(reply.id, len(tokens), tokens if request.want_tokens else None, notices)])
         if sampling.prompt_logprobs:
             scored = protocol.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))
             if self.info.capabilities:

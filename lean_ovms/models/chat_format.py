@@ -7,7 +7,6 @@ module, since it needs a third of all imports, and the server listens before the
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,11 +19,12 @@ from ..repository.model_dir import ModelDir
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper, TemplateReader, plain_calls
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
-from ..types.engine import ModelInfo, Vocabulary
+from ..types.engine import EngineRequest, ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .generation import OutputDecoder
 
 if TYPE_CHECKING:
+    from ..engine.client.interface import ModelEngine
     from ..engine.client.replies import ReplyStream
     from ..grammar.call_syntax import GrammarContext, OutputForm
     from ..observability.records import Metrics
@@ -50,8 +50,8 @@ class RequestConstraint(Protocol):
     def warnings(self) -> list[str]:
         """Warnings about the parts of the constraint that are not enforced, one sentence each."""
 
-    async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
-        """Submits the request with the grammar, which `submit` takes as `constraint`. Raises RequestError."""
+    async def submit(self, engine: ModelEngine, request: EngineRequest) -> ReplyStream:
+        """Submits a request with the grammar as its `constraint`. Raises RequestError."""
 
     def accepted(self, metrics: Metrics, model: str) -> None:
         """Logs and counts what is not enforced for a model, once the engine has accepted the request."""

@@ -30,7 +30,7 @@ from ..observability.records import (
 from ..repository import model_config, model_file
 from ..text.decode.detokenizer import Detokenizer, decode_slices
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
-from ..types.engine import ModelInfo
+from ..types.engine import EngineRequest, ModelInfo
 from ..util import files
 from .generation import Generation
 from .model import Model
@@ -285,16 +285,15 @@ class TextModel(TokenModel):
 
     async def _count_with_images(self, text: str, prompt: ChatPrompt) -> int:
         """Returns a prompt's number of tokens with images by submitting it, and cancelling it when it is accepted."""
-        reply = await self.engine.submit(
-            text,
-            add_special_tokens=prompt.add_special_tokens,
-            truncate=None,
-            want_tokens=False,
+        request = EngineRequest(
+            prompt=text,
             sampling=SamplingParams(max_tokens=1),
+            add_special_tokens=prompt.add_special_tokens,
             images=prompt.images,
             audio=prompt.audio,
             **_origin(current_record.get()),
         )
+        reply = await self.engine.submit(request)
         reply.cancel()
         return reply.prompt_tokens
 
@@ -365,14 +364,13 @@ class TextModel(TokenModel):
             if not loading and "cache_salt" in model.info.capabilities:
                 salt = own_salt(sampling.cache_salt)
                 sampling = sampling if salt == sampling.cache_salt else replace(sampling, cache_salt=salt)
-            submit = partial(
-                model.engine.submit,
-                text,
+            request = EngineRequest(
+                prompt=text,
+                sampling=sampling,
                 add_special_tokens=add_special_tokens,
                 truncate=model._max_prompt_tokens(sampling) if truncate == -1 else truncate,
                 truncation_side=truncation_side,
                 want_tokens=echo,
-                sampling=sampling,
                 images=prompt.images if isinstance(prompt, ChatPrompt) else (),
                 audio=prompt.audio if isinstance(prompt, ChatPrompt) else (),
                 timeout_s=timeout_s,
@@ -380,7 +378,10 @@ class TextModel(TokenModel):
                 adapter=model.adapters.applied(model.adapter, sampling.lora),
                 **_origin(record),
             )
-            reply = await (submit() if structured is None else structured.submit(submit))
+            if structured is None:
+                reply = await model.engine.submit(request)
+            else:
+                reply = await structured.submit(model.engine, request)
             try:  # not before it is accepted: for many choices they cost more than a refusal
                 decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
             except BaseException:

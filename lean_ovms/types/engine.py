@@ -1,4 +1,4 @@
-"""Declares what an engine reports: the vocabulary and the properties of its model, and its own counters."""
+"""Declares the requests to an engine, and what it reports: its model's vocabulary and properties, and its counters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from . import Json
+from . import Image, Json, SamplingParams
 
 if TYPE_CHECKING:
     from .audio import VoiceInfo
@@ -32,6 +32,40 @@ CAPABILITIES = {
     "speaker": SPEECH,
 }
 """The SamplingParams fields that not every engine supports, with the member of ModelInfo.capabilities each needs."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineRequest:
+    """A generation that the front end asks an engine for. An object is not changed once it is built."""
+
+    prompt: str | list[int]
+    """A text, which the engine tokenizes, or token ids."""
+    sampling: SamplingParams
+    """The sampling parameters."""
+    add_special_tokens: bool
+    """Whether the tokenizer adds special tokens to the text."""
+    truncate: int | None = None
+    """The number of prompt tokens to keep; None to keep all."""
+    truncation_side: str = "left"
+    """The end of the prompt at which tokens are cut off, "left" or "right"."""
+    want_tokens: bool = False
+    """Whether the reply has the token ids of the prompt."""
+    constraint: str = ""
+    """A structural tag, as JSON text, that the answer must match; "" for none."""
+    images: Sequence[Image] = ()
+    """The images for the tags in the prompt."""
+    audio: Sequence[bytes] = ()
+    """The samples for the audio tags in the prompt."""
+    timeout_s: float = 0.0
+    """The most seconds until the engine accepts the request; 0 for no limit."""
+    client: str = ""
+    """The name of the client that sends it. Clients share the engine's time fairly."""
+    group: int = 0
+    """The number of the HTTP request, which may have several prompts; 0 if it has only this one."""
+    priority: int = 0
+    """The priority; lower values start first."""
+    adapter: str = ""
+    """The LoRA adapters in the notation of the model's set of adapters; "" for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

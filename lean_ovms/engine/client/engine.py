@@ -19,8 +19,8 @@ from ...composition import records_of
 from ...config import Config
 from ...errors import BadRequest, RequestError, StartError, Unavailable, retry_after, too_slow
 from ...manifest import ENGINE
-from ...types import Image, SamplingParams, distinct_pixels
-from ...types.engine import EngineStats, ModelInfo, Vocabulary
+from ...types import SamplingParams, distinct_pixels
+from ...types.engine import EngineRequest, EngineStats, ModelInfo, Vocabulary
 from .. import protocol
 from ..protocol import changed_fields
 from .child import GRACE_S, Child
@@ -236,47 +236,19 @@ class EngineClient:
 
     # --- requests (interface.ModelEngine) ---
 
-    async def submit(
-        self,
-        prompt: str | list[int],
-        *,
-        add_special_tokens: bool,
-        truncate: int | None,
-        truncation_side: str = "left",
-        want_tokens: bool,
-        sampling: SamplingParams,
-        constraint: str = "",
-        images: Sequence[Image] = (),
-        audio: Sequence[bytes] = (),
-        timeout_s: float = 0.0,
-        client: str = "",
-        group: int = 0,
-        priority: int = 0,
-        adapter: str = "",
-    ) -> ReplyStream:
+    async def submit(self, request: EngineRequest) -> ReplyStream:
+        prompt = request.prompt
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._begin()
-        reply = self._replies.open(sampling.n)
+        reply = self._replies.open(request.sampling.n)
         try:
-            fields = sampling_fields(sampling)
-            record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
-            record.images = [[image.height, image.width] for image in images]
-            record.image_times = [[image.seconds, *image.times] if image.times else [] for image in images]
-            record.image_params, record.image_digests = [i.param for i in images], [i.digest for i in images]
-            record.client, record.group, record.priority = client, group, priority
-            record.adapter, record.truncation_side = adapter, truncation_side
-            record.pixels = distinct_pixels(images)
-            record.audio, record.num_audio = list(audio), len(audio)
-            if texts:
-                record.texts, record.parts, record.prompt = texts, len(texts), ""
-            self._send(record)
+            self._send(_record(reply.id, request, texts))
         except RequestError:
             self._replies.close(reply.id)
             raise
         late = None
-        if timeout_s:
-            error = too_slow()
-            late = asyncio.get_running_loop().call_later(timeout_s, reply.abort, error)
+        if request.timeout_s:
+            late = asyncio.get_running_loop().call_later(request.timeout_s, reply.abort, too_slow())
         try:
             await reply.wait_accepted()
         except asyncio.CancelledError:
@@ -364,6 +336,40 @@ class EngineClient:
     def _on_timeout(self) -> None:
         if self._child is not None:
             self._child.kill(f"it had work, but did not respond for {self._config.engine_watchdog_s:g} s")
+
+
+def _record(number: int, request: EngineRequest, texts: list[bytes]) -> protocol.Submit:
+    """Returns the record of a request.
+
+    Args:
+        number: The id of its reply.
+        request: The request.
+        texts: A long prompt in parts; [] if the prompt is short.
+    """
+    images = request.images
+    return protocol.Submit(
+        number,
+        "" if texts else request.prompt,
+        request.add_special_tokens,
+        request.truncate,
+        request.want_tokens,
+        sampling_fields(request.sampling),
+        request.constraint,
+        images=[[image.height, image.width] for image in images],
+        image_times=[[image.seconds, *image.times] if image.times else [] for image in images],
+        image_params=[image.param for image in images],
+        image_digests=[image.digest for image in images],
+        client=request.client,
+        group=request.group,
+        priority=request.priority,
+        adapter=request.adapter,
+        truncation_side=request.truncation_side,
+        parts=len(texts),
+        num_audio=len(request.audio),
+        texts=texts,
+        pixels=distinct_pixels(images),
+        audio=list(request.audio),
+    )
 
 
 async def text_parts(text: str) -> list[bytes]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from ...errors import Unavailable
-from ...types import Image, SamplingParams
-from ...types.engine import EngineStats, ModelInfo, Vocabulary
+from ...types.engine import EngineRequest, EngineStats, ModelInfo, Vocabulary
 from .. import protocol
 from .replies import Close, L, OnPartial, ReplyStream, Send
 
@@ -49,47 +48,11 @@ class ModelEngine(Protocol):
     async def stop(self) -> None:
         """Stops the engine, and fails all requests in flight. Idempotent."""
 
-    async def submit(
-        self,
-        prompt: str | list[int],
-        *,
-        add_special_tokens: bool,
-        truncate: int | None,
-        truncation_side: str = "left",
-        want_tokens: bool,
-        sampling: SamplingParams,
-        constraint: str = "",
-        images: Sequence[Image] = (),
-        audio: Sequence[bytes] = (),
-        timeout_s: float = 0.0,
-        client: str = "",
-        group: int = 0,
-        priority: int = 0,
-        adapter: str = "",
-    ) -> ReplyStream:
+    async def submit(self, request: EngineRequest) -> ReplyStream:
         """Starts a generation and waits until the engine has accepted it. The caller must close the stream.
 
-        If the waiting task is cancelled, the generation is cancelled, too.
-
-        Args:
-            prompt: A text, which the engine tokenizes, or token ids.
-            add_special_tokens: Whether the tokenizer adds special tokens to the text.
-            truncate: The number of prompt tokens to keep; None to keep all.
-            truncation_side: The end of the prompt at which tokens are cut off, "left" or "right".
-            want_tokens: Whether the stream has the token ids of the prompt.
-            sampling: The parameters of the request.
-            constraint: A structural tag, as JSON text, that the answer must match; "" for none.
-            images: The images for the tags in the prompt.
-            audio: The samples for the audio tags in the prompt.
-            timeout_s: The most seconds until the engine accepts the request; 0 for no limit.
-            client: The name of the client that sends it. Clients share the engine's time fairly.
-            group: The number of the HTTP request, which may have several prompts; 0 if it has only this one.
-            priority: The priority; lower values start first.
-            adapter: The LoRA adapters in the notation of the model's set of adapters; "" for none.
-
-        Raises:
-            RequestTimeout: The engine did not accept the request in time.
-            RequestError: The engine refused the request, or is not available.
+        If the waiting task is cancelled, the generation is cancelled, too. Raises RequestTimeout if the engine does not
+        accept the request in time, and RequestError if it refuses it or is not available.
         """
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:

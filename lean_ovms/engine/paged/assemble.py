@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import openvino_genai as genai
 
@@ -31,6 +31,7 @@ from ...manifest import (
 )
 from ...repository import model_file
 from ...repository.model_config import LANGUAGE_MODEL
+from ...types.engine import ModelInfo
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
 from ..loading import pipeline_choice, vocabulary
@@ -48,7 +49,7 @@ from ..loading.text_encoder import JsonTokenizer, TextEncoder, exported_ids
 from .engine import ModelTokenizer, PagedPipeline, PipelineParts, divide, slots_for
 from .ir_weights import open_weights
 from .model import PagedModel
-from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, compile_new, file_of
+from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, VisionFile, compile_new, file_of
 from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, NoDrafts, NoGrammars, PagedGrammars, Parts
 
 log = logging.getLogger(__name__)
@@ -77,79 +78,128 @@ def load(
     _refuse(config)
     source = pipeline_choice.grammar_source(config)
     new_grammars = None if source is None else source.load()
-    sees = pipeline_choice.has_vision(config.model_dir)
-    file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
-    check_files(config, file.name)
-    single, reads_images = file_of(file), config.wants(INPUT_EMBEDDINGS)
-    vision_file = single.vision_file(config) if single is not None and reads_images else None
-    if single is not None and not reads_images:
-        single.without_images(config, "this server does not read images")
-    sees = (sees and reads_images) or vision_file is not None
-    small = is_small(file)
+    files = _model_files(config)
     new_plan, new_inputs = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS))
-    drafts: DraftPlan = new_plan(settings, small=small) if new_plan else NoDrafts()
+    drafts: DraftPlan = new_plan(settings, small=files.small) if new_plan else NoDrafts()
     inputs: AdapterInputs | None = new_inputs(config) if new_inputs else None
     with as_start_error(config):
-        found: list[ModelTokenizer] = []
-        weights = open_weights(
-            file,
-            drafts.edits,
-            trees=drafts.trees,
-            adapted=inputs is not None,
-            exact=config.batch_invariant,
-            images=vision_file is not None,
-        )
-        change_weights = config.part(CHANGED_WEIGHTS)
-        model = PagedModel(
-            change_weights(config, weights) if change_weights else weights,
-            settings.device,
-            settings.properties,
-            adapters=inputs,
-            keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
-            separate_prefill_model=small,
-            hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
-            soft_caps=lambda: config.part(SOFT_CAPS),
-            compiler=_compiler(config, file, drafts, images=vision_file is not None),
-            while_compiling=lambda: found.append(_load_tokenizer(config.model_dir, file, single)),
-        )
-        [tokenizer] = found
-        defaults = _defaults(config.model_dir, tokenizer)
-        sizes = _sizes(config, settings, model, draft_bytes=drafts.load(model, file), small=small)
-        info = describe(config, settings, sizes.blocks, tokenizer.native, defaults)
+        model, tokenizer = _compile(config, settings, files, drafts, inputs)
+        draft_bytes = drafts.load(model, files.network)
+        sizes = _sizes(config, settings, model, draft_bytes=draft_bytes, small=files.small)
+        info = describe(config, settings, sizes.blocks, tokenizer.native, _defaults(config.model_dir, tokenizer))
         grammars: PagedGrammars = NoGrammars()
         if new_grammars is not None:
             grammars = new_grammars(tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
-        adapters = inputs.provider(model) if inputs is not None else AdapterProvider()
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         ngrams = drafts.ngrams and not model.hybrid
         new_source = drafts.source_factory(model, sizes, grammars.prepare)
+        new_images = config.part(INPUT_EMBEDDINGS) if files.reads_images else None
         parts = PipelineParts(
             grammars=grammars,
             new_draft_source=new_source or (config.part(TEXT_DRAFTS) if drafts.kind or ngrams else None),
             # Few requests ask for these: they are imported with the first.
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             new_sampler_chain=lambda sequence: config.part(SAMPLER_CHAINS)(sequence, tokenizer),
-            adapters=adapters,
+            adapters=inputs.provider(model) if inputs is not None else AdapterProvider(),
             tokenizer=tokenizer,
-            images=config.part(INPUT_EMBEDDINGS)(config, settings, tokenizer, wake, vision_file) if sees else None,
+            images=new_images(config, settings, tokenizer, wake, files.vision) if new_images is not None else None,
             drafting=drafts.kind,
             ngrams=ngrams,
         )
         pipeline = PagedPipeline(model, sizes, parts)
-        capabilities = [*CAPABILITIES, *(["adapters"] if inputs is not None else [])]
-        pipeline.info = replace(info, capabilities=capabilities, of_task=dict(adapters.report))
-        if parts.images is not None:
-            tokens, video = parts.images.tokens, parts.images.reads_videos
-            pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
+        pipeline.info = _with_parts(info, parts, adapted=inputs is not None)
+        if sizes.states:
+            most, size = pipeline.max_sequences, model.state_bytes
+            text = "memory for %d states of %.1f MB each, for at most %d sequences and for cached prefixes"
+            log.info(text, sizes.states, size / 1e6, most)
+            pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=size)
         trim()  # frees what compiling took before OpenVINO packs the weights in the first step
         pipeline.warm_up()
-    _install_features(pipeline, model, adapters, config, settings)
-    if sizes.states:
-        most, size = pipeline.max_sequences, model.state_bytes
-        text = "memory for %d states of %.1f MB each, for at most %d sequences and for cached prefixes"
-        log.info(text, sizes.states, size / 1e6, most)
-        pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=size)
+    _install_features(pipeline, model, parts.adapters, config, settings)
     return pipeline
+
+
+class _ModelFiles(NamedTuple):
+    """The files of a model that the engine reads."""
+
+    network: Path
+    """The file of the language model's network."""
+    single: EngineFile | None
+    """The model, if it consists of one file."""
+    vision: VisionFile | None
+    """The file with the vision networks of a model in one file; None if there is none, or it is not read."""
+    reads_images: bool
+    """Whether prompts may have images."""
+    small: bool
+    """Whether the network's steps are short."""
+
+
+def _model_files(config: EngineConfig) -> _ModelFiles:
+    """Finds the files of a model. Raises StartError if one is missing."""
+    in_directory = pipeline_choice.has_vision(config.model_dir)
+    file = config.model_dir / LANGUAGE_MODEL if in_directory else network(config.model_dir)
+    check_files(config, file.name)
+    single, readable = file_of(file), config.wants(INPUT_EMBEDDINGS)
+    vision = single.vision_file(config) if single is not None and readable else None
+    if single is not None and not readable:
+        single.without_images(config, "this server does not read images")
+    reads_images = (in_directory and readable) or vision is not None
+    return _ModelFiles(file, single, vision, reads_images, is_small(file))
+
+
+def _compile(
+    config: EngineConfig,
+    settings: PipelineSettings,
+    files: _ModelFiles,
+    drafts: DraftPlan,
+    inputs: AdapterInputs | None,
+) -> tuple[PagedModel, ModelTokenizer]:
+    """Compiles a network, and loads its tokenizer meanwhile.
+
+    Args:
+        config: The options.
+        settings: The settings resolved from the options.
+        files: The files of the model.
+        drafts: The source of draft tokens, which may change the network.
+        inputs: Adds inputs for adapters to the network; None for none.
+
+    Raises:
+        NotPageable: This engine cannot compute the network.
+        RuntimeError: OpenVINO cannot compile the network.
+        StartError: The tokenizer cannot be loaded.
+    """
+    images, found = files.vision is not None, list[ModelTokenizer]()
+    exact, adapted = config.batch_invariant, inputs is not None
+    weights = open_weights(files.network, drafts.edits, trees=drafts.trees, adapted=adapted, exact=exact, images=images)
+    change_weights = config.part(CHANGED_WEIGHTS)
+    model = PagedModel(
+        change_weights(config, weights) if change_weights else weights,
+        settings.device,
+        settings.properties,
+        adapters=inputs,
+        keep_base_model=network_bytes(files.network) < TWO_COPIES_MAX_BYTES,
+        separate_prefill_model=files.small,
+        hybrid_edit=lambda: None if exact else config.part(HYBRID_NETWORKS),
+        soft_caps=lambda: config.part(SOFT_CAPS),
+        compiler=_compiler(config, files.network, drafts, images=images),
+        while_compiling=lambda: found.append(_load_tokenizer(config.model_dir, files.network, files.single)),
+    )
+    return model, found[0]
+
+
+def _with_parts(info: ModelInfo, parts: PipelineParts, *, adapted: bool) -> ModelInfo:
+    """Returns the properties of a model with those of its engine's parts.
+
+    Args:
+        info: The properties without them.
+        parts: The parts.
+        adapted: Whether requests may use adapters.
+    """
+    images, capabilities = parts.images, [*CAPABILITIES, *["adapters"] * adapted]
+    info = replace(info, capabilities=capabilities, of_task=dict(parts.adapters.report))
+    if images is None:
+        return info
+    return replace(info, vision=True, video=images.reads_videos, image_tokens=images.tokens)
 
 
 def _sizes(

@@ -28,8 +28,7 @@ from ...engine.client.prestart import COMMAND
 from ...engine.client.replies import Close, L, OnPartial, ReplyStream, Send
 from ...errors import TooManyRequests, Unavailable
 from ...manifest import named
-from ...types import Image, SamplingParams
-from ...types.engine import EngineStats, ModelInfo, Vocabulary
+from ...types.engine import EngineRequest, EngineStats, ModelInfo, Vocabulary
 from ...util.resources import cores
 from .feature import ReplicaOptions
 from .prefix_router import MOST_AHEAD, PrefixRouter, prefixes
@@ -177,27 +176,13 @@ class EnginePool:
 
     # --- requests
 
-    async def submit(
-        self,
-        prompt: str | list[int],
-        *,
-        sampling: SamplingParams,
-        images: Sequence[Image] = (),
-        adapter: str = "",
-        **others: Any,
-    ) -> ReplyStream:
+    async def submit(self, request: EngineRequest) -> ReplyStream:
         """Starts a generation in the replica that the router chooses. If its queue is full, the others are tried.
 
-        ModelEngine.submit describes the parameters. Raises RequestError.
-
-        Args:
-            prompt: A text or token ids.
-            sampling: The parameters of the request.
-            images: The images for the tags in the prompt.
-            adapter: The adapters in the notation of the model; "" for none.
-            **others: The other parameters of ModelEngine.submit.
+        Raises RequestError.
         """
-        seen = prefixes((adapter, sampling.cache_salt, images[0].digest if images else ""), prompt)
+        digest = request.images[0].digest if request.images else ""
+        seen = prefixes((request.adapter, request.sampling.cache_salt, digest), request.prompt)
 
         def choose(loads: Mapping[int, float]) -> int:
             chosen = self._router.choose(seen, loads)
@@ -205,9 +190,7 @@ class EnginePool:
             self._router.record(seen, chosen)
             return chosen
 
-        return await self._passed_on(
-            choose, lambda one: one.submit(prompt, sampling=sampling, images=images, adapter=adapter, **others)
-        )
+        return await self._passed_on(choose, lambda one: one.submit(request))
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
         """Sends a request to the least busy replica. Returns its reply, which survives restarts. Raises Unavailable."""

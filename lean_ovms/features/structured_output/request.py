@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import orjson
 
 from ...config import Config
+from ...engine.client.interface import ModelEngine
 from ...engine.client.replies import ReplyStream
 from ...errors import GrammarInvalid, GrammarRefused, GrammarTooComplex
 from ...grammar.call_syntax import GrammarContext
 from ...observability.logging import safe
 from ...observability.records import Metrics
 from ...types import OutputConstraint
+from ...types.engine import EngineRequest
 from ...util.concurrency import Offload
 from . import constraint as grammar
 from . import limits
@@ -64,12 +67,12 @@ class StructuredOutput:
         """The parts of the constraint that are not enforced, one sentence each."""
         return self._relaxed + self._ignored if self._asked else []
 
-    async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
+    async def submit(self, engine: ModelEngine, request: EngineRequest) -> ReplyStream:
         """Submits the request, with a weaker constraint each time the engine refuses one. Raises RequestError."""
         constraint = await self._build()
         while True:
             try:
-                reply = await submit(constraint=constraint)
+                reply = await engine.submit(replace(request, constraint=constraint))
             except GrammarRefused as error:
                 await self._relax(error, constraint)
                 constraint = await self._build()

@@ -10,6 +10,7 @@ import time
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.types import SamplingParams
+from lean_ovms.types.engine import EngineRequest
 from tests.streams import pieces
 
 PATIENT_S = 300.0
@@ -37,18 +38,16 @@ async def running(part="ok", **options):
         await engine.stop()
 
 
-async def submit(
-    engine, prompt, *, want_tokens=False, truncate=None, add_special_tokens=True, timeout_s=0.0, images=(), **sampling
-):
-    return await engine.submit(
-        prompt,
-        add_special_tokens=add_special_tokens,
-        truncate=truncate,
-        want_tokens=want_tokens,
+async def submit(engine, prompt, *, want_tokens=False, add_special_tokens=True, timeout_s=0.0, images=(), **sampling):
+    request = EngineRequest(
+        prompt=prompt,
         sampling=SamplingParams(**sampling),
+        add_special_tokens=add_special_tokens,
+        want_tokens=want_tokens,
         timeout_s=timeout_s,
         images=images,
     )
+    return await engine.submit(request)
 
 
 async def read(reply):

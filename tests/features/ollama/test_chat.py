@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lean_ovms.errors import EngineFailure, too_long
 from lean_ovms.features.ollama.api.conversation import to_messages
 from lean_ovms.types import Json, Request
+from lean_ovms.types.engine import EngineRequest
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import Script, say
 
@@ -313,10 +314,10 @@ async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make
     app, engine = await make_app(lambda *_: say("x"))
     submit = engine.submit
 
-    async def limited(prompt: Any, **fields: Any) -> Any:
-        if len(prompt) >= engine.info.context_length:
+    async def limited(request: EngineRequest) -> Any:
+        if len(request.prompt) >= engine.info.context_length:
             raise too_long("too long", engine.info.context_length)
-        return await submit(prompt, **fields)
+        return await submit(request)
 
     engine.submit = limited  # type: ignore[method-assign]
     system = {"role": "system", "content": "be brief"}

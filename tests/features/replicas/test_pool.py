@@ -22,7 +22,7 @@ from lean_ovms.features.replicas.prefix_router import (
     prefixes,
 )
 from lean_ovms.types import Image, SamplingParams
-from lean_ovms.types.engine import EngineStats
+from lean_ovms.types.engine import EngineRequest, EngineStats
 from tests.fakes import INFO, FakeEngine, say
 from tests.streams import pieces
 
@@ -80,9 +80,7 @@ class Pool(EnginePool):
 
     async def submitted(self, prompt: str, salt: str = "", **fields: Any) -> ReplyStream:
         sampling = SamplingParams(max_tokens=5, cache_salt=salt)
-        return await self.submit(
-            prompt, add_special_tokens=True, truncate=None, want_tokens=False, sampling=sampling, **fields
-        )
+        return await self.submit(EngineRequest(prompt=prompt, sampling=sampling, add_special_tokens=True, **fields))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from lean_ovms.features.responses.sqlite import Sqlite
 from lean_ovms.features.responses.store import Context, Store
 from lean_ovms.features.responses.tables import CONVERSATION
 from lean_ovms.types import Request, Response
+from lean_ovms.types.engine import EngineRequest
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.features.responses.rules import PATH, Json, ask, parse_sse, refused, respond
@@ -151,10 +152,10 @@ async def test_an_input_that_is_too_long_loses_its_oldest_turns_only_when_asked(
     app, engine = await open_app()
     submit = engine.submit
 
-    async def picky(prompt: str, **fields: Any) -> Any:
-        if len(prompt) > 40:
+    async def picky(request: EngineRequest) -> Any:
+        if len(request.prompt) > 40:
             raise BadRequest("too long", code="context_length_exceeded")
-        return await submit(prompt, **fields)
+        return await submit(request)
 
     engine.submit = picky  # type: ignore[method-assign, assignment]
     turns = [{"role": "user", "content": f"turn {i}"} for i in range(5)]

@@ -15,6 +15,7 @@ from lean_ovms.features.guidance.child import library
 from lean_ovms.features.structured_output import limits
 from lean_ovms.features.structured_output.child import queue
 from lean_ovms.types import Response
+from lean_ovms.types.engine import EngineRequest
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -267,9 +268,9 @@ async def test_only_the_tool_whose_schema_is_too_large_is_not_enforced(
     app, engine = await make_app(lambda *_: say("x"), tool_parser="hermes3")
     submit = engine.submit
 
-    async def checked(*given: Any, constraint: str = "", **named: Any) -> Any:
-        limits.check(constraint, limits.GrammarBounds(bytes=1 << 19))
-        return await submit(*given, constraint=constraint, **named)
+    async def checked(request: EngineRequest) -> Any:
+        limits.check(request.constraint, limits.GrammarBounds(bytes=1 << 19))
+        return await submit(request)
 
     monkeypatch.setattr(engine, "submit", checked)
     digits = {"type": "object", "properties": {"v": {"type": "number", "multipleOf": 0.12343}}}
@@ -313,14 +314,14 @@ async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
     app, engine = await make_app(lambda *_: say("x"), tool_parser=parser)
     submit = engine.submit
 
-    async def compiled(*given: Any, constraint: str = "", **named: Any) -> Any:
-        check, reader = queue.GrammarCheck(constraint, most_s=60), Reader()
+    async def compiled(request: EngineRequest) -> Any:
+        check, reader = queue.GrammarCheck(request.constraint, most_s=60), Reader()
         found = check.proceed(reader, limits.GrammarBounds(bytes=1 << 19))
         while check.unfinished:
             check.proceed(reader, limits.GrammarBounds(bytes=1 << 19))
         if isinstance(found, RequestError):
             raise from_wire(found.to_wire())
-        return await submit(*given, constraint=constraint, **named)
+        return await submit(request)
 
     monkeypatch.setattr(engine, "submit", compiled)
     schemas = {"bad": UNCOMPILABLE, "worse": {**UNCOMPILABLE, "properties": {"v": LIST}}}

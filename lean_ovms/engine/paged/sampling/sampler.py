@@ -185,9 +185,9 @@ def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens
         if logits.shape[1] < reductions.WIDE:
             _in_parts(logits, many, sample_full, True, tokens)
             return
-        from . import rejection  # late: for large vocabularies, and random tokens of them
+        from . import wide_vocabulary  # late: for large vocabularies, and random tokens of them
 
-        _in_parts(logits, many, rejection.sample, False, tokens)
+        _in_parts(logits, many, wide_vocabulary.sample, False, tokens)
 
 
 def _in_parts(logits: Logits, sampling: Sampling, method: _Draw, grouped: bool, tokens: Tokens) -> None:
