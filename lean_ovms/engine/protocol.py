@@ -17,7 +17,7 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from itertools import compress
 from operator import attrgetter, ne
 from typing import Any, ClassVar
@@ -55,7 +55,15 @@ class Record:
         """Takes the attachments that the sender's `attached` returned. Raises StopIteration if there are too few."""
 
 
-class DataRecord(Record):
+@dataclass(slots=True)
+class NumberedRecord(Record):
+    """The base class of records about one request or command, which are all but those of the start of a process."""
+
+    id: int
+    """The id of the request or command; in a frame it is the first field."""
+
+
+class DataRecord(NumberedRecord):
     """The base class of records with one attachment, `data`."""
 
     data: bytes
@@ -67,7 +75,7 @@ class DataRecord(Record):
         self.data = next(parts)
 
 
-class PixelsRecord(Record):
+class PixelsRecord(NumberedRecord):
     """The base class of records with images: `pixels` has an attachment for each, and `images` their properties."""
 
     images: list[list[int]]
@@ -93,12 +101,10 @@ def joined(parts: Iterator[bytes], count: int) -> str:
 
 
 @dataclass(slots=True)
-class Encode(Record):
+class Encode(NumberedRecord):
     """Asks for the token ids of texts. The answer is one Encoded or Refused."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
     texts: list[str]
     """The texts."""
     add_special_tokens: bool
@@ -119,12 +125,10 @@ class Encode(Record):
 
 
 @dataclass(slots=True)
-class Decode(Record):
+class Decode(NumberedRecord):
     """Asks for the text of token ids from the model's own detokenizer. The answer is one Decoded or Refused."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
     tokens: list[int]
     """The token ids."""
     skip_special_tokens: bool
@@ -132,12 +136,10 @@ class Decode(Record):
 
 
 @dataclass(slots=True)
-class Encoded(Record):
+class Encoded(NumberedRecord):
     """The token ids of each text of an Encode."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     tokens: list[list[int]]
     """The token ids of each text; empty if they are in `data`."""
     sizes: list[int] = field(default_factory=list)
@@ -165,12 +167,10 @@ class Encoded(Record):
 
 
 @dataclass(slots=True)
-class Decoded(Record):
+class Decoded(NumberedRecord):
     """The answer to a Decode."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     text: str
     """The text."""
 
@@ -179,23 +179,19 @@ class Decoded(Record):
 
 
 @dataclass(slots=True)
-class ResetPrefixCache(Record):
+class ResetPrefixCache(NumberedRecord):
     """Asks the engine to clear the prefix cache. The answer is one PrefixCacheReset or Refused."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
     external: bool = False
     """Whether copies that features keep elsewhere, such as on disk, are removed, too."""
 
 
 @dataclass(slots=True)
-class PrefixCacheReset(Record):
+class PrefixCacheReset(NumberedRecord):
     """Reports that the prefix cache is empty."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
 
 
 Alternative = Sequence[float]
@@ -228,12 +224,10 @@ class Load(Record):
 
 
 @dataclass(slots=True)
-class Submit(Record):
+class Submit(NumberedRecord):
     """Asks for a generation, answered by one Accepted or Refused, and then by a final record of each sequence."""
 
     role = COMMAND
-    id: int
-    """The id of the request."""
     prompt: str | list[int]
     """A text, which the engine tokenizes, or token ids."""
     add_special_tokens: bool
@@ -287,23 +281,19 @@ class Submit(Record):
 
 
 @dataclass(slots=True)
-class Cancel(Record):
+class Cancel(NumberedRecord):
     """Stops a request, or a sequence of it that has tokens. There is no answer; finished ones are ignored."""
 
     role = COMMAND
-    id: int
-    """The id of the request."""
     index: int | None = None
     """The index of the sequence; None for all sequences."""
 
 
 @dataclass(slots=True)
-class Ping(Record):
+class Ping(NumberedRecord):
     """Asks for a Pong, which is sent between two steps."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
 
 
 # --- engine -> front end -------------------------------------------------------------------------------------------
@@ -328,11 +318,9 @@ class LoadFailed(Record):
 
 
 @dataclass(slots=True)
-class Accepted(Record):
+class Accepted(NumberedRecord):
     """Reports that a request is valid, and queued or running."""
 
-    id: int
-    """The id of the request."""
     prompt_tokens: int
     """The number of prompt tokens."""
     tokens: list[int] | None = None
@@ -342,21 +330,17 @@ class Accepted(Record):
 
 
 @dataclass(slots=True)
-class Refused(Record):
+class Refused(NumberedRecord):
     """Reports that a command failed, or that a request will not run."""
 
-    id: int
-    """The id of the command."""
     error: list[Any]
     """The error in the form of errors.RequestError.to_wire."""
 
 
 @dataclass(slots=True)
-class Tokens(Record):
+class Tokens(NumberedRecord):
     """New tokens of one sequence of a request."""
 
-    id: int
-    """The id of the request."""
     index: int
     """The index of the sequence."""
     tokens: list[int]
@@ -390,21 +374,17 @@ class SpokenTokens(Tokens):
 
 
 @dataclass(slots=True)
-class Counted(Record):
+class Counted(NumberedRecord):
     """The exact number of prompt tokens, if Accepted had an estimate because of images."""
 
-    id: int
-    """The id of the request."""
     prompt_tokens: int
     """The number of prompt tokens."""
 
 
 @dataclass(slots=True)
-class Prefilled(Record):
+class Prefilled(NumberedRecord):
     """Reports that the prompt is computed; sent before the first Tokens."""
 
-    id: int
-    """The id of the request."""
     cached: int | None
     """The number of prompt tokens found in the prefix cache; None if unknown."""
     ms: float
@@ -412,11 +392,9 @@ class Prefilled(Record):
 
 
 @dataclass(slots=True)
-class Drafted(Record):
+class Drafted(NumberedRecord):
     """The numbers of draft tokens and accepted tokens in each draft of one sequence; sent before its final Tokens."""
 
-    id: int
-    """The id of the request."""
     tokens: list[int]
     """The number of draft tokens in each draft."""
     accepted: list[int]
@@ -424,14 +402,12 @@ class Drafted(Record):
 
 
 @dataclass(slots=True)
-class Progress(Record):
+class Progress(NumberedRecord):
     """Reports how many prompt tokens are computed, to requests whose SamplingParams ask for it.
 
     The last one, with all tokens, comes before the first Tokens.
     """
 
-    id: int
-    """The id of the request."""
     tokens: int
     """The number of computed tokens."""
     cached: int
@@ -441,11 +417,9 @@ class Progress(Record):
 
 
 @dataclass(slots=True)
-class PromptLogprobs(Record):
+class PromptLogprobs(NumberedRecord):
     """The log probabilities of a prompt's tokens, sent before the first Tokens of the request."""
 
-    id: int
-    """The id of the request."""
     logprobs: list[float | None]
     """The log probability of each token; None for the first."""
     ranks: list[int] = field(default_factory=list)
@@ -455,22 +429,18 @@ class PromptLogprobs(Record):
 
 
 @dataclass(slots=True)
-class Failed(Record):
+class Failed(NumberedRecord):
     """Ends an accepted request and all its sequences. `error` is in the form of errors.RequestError.to_wire."""
 
-    id: int
-    """The id of the request."""
     error: list[Any]
     """The error in the form of errors.RequestError.to_wire."""
 
 
 @dataclass(slots=True)
-class Pong(Record):
+class Pong(NumberedRecord):
     """The answer to a Ping."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     stats: dict[str, Any]
     """The fields of types.engine.EngineStats."""
 
@@ -478,8 +448,14 @@ class Pong(Record):
         return self.stats
 
 
-_RECORDS = (*Record.__subclasses__(), *DataRecord.__subclasses__(), *Tokens.__subclasses__())
-CORE_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if is_dataclass(cls)}
+_RECORDS: tuple[type[Record], ...] = (
+    Load,
+    Ready,
+    LoadFailed,
+    *NumberedRecord.__subclasses__(),
+    *Tokens.__subclasses__(),
+)
+CORE_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if cls not in (DataRecord, PixelsRecord)}
 """The records of the core by their kinds. Tasks of features have further ones."""
 
 

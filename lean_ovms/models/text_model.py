@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import listed
 from ..config.options import MODEL
-from ..errors import BadRequest, WrongOptions, prompt_too_long, too_many_characters
+from ..errors import BadRequest, WrongOptions, too_many_characters
 from ..observability.logging import safe
 from ..observability.records import (
     GenerationRecord,
@@ -299,28 +299,6 @@ class TextModel(TokenModel):
 
     # --- generation
 
-    async def cut_token_ids(
-        self, prompt: Prompt, sampling: SamplingParams, truncate: int | None, side: str
-    ) -> tuple[list[int], int]:
-        """Returns the token ids of a prompt without images, truncated, and how many tokens may follow.
-
-        Raises RequestError.
-
-        Args:
-            prompt: The prompt.
-            sampling: The sampling parameters of the request.
-            truncate: The number of prompt tokens to keep, -1 for as many as fit; None to keep all.
-            side: The end of the prompt at which tokens are cut off, "left" or "right".
-        """
-        with await self.hold(engine=False) as model:
-            tokens = await model._token_ids(prompt)
-            if truncate is not None:
-                most = model._max_prompt_tokens(sampling) if truncate == -1 else truncate
-                tokens = tokens[:most] if side == "right" else tokens[-most:]
-            if (left := model._max_tokens - len(tokens)) < 1:
-                raise prompt_too_long(len(tokens), model._max_tokens)
-            return tokens, left
-
     async def start(
         self,
         prompt: Prompt,
@@ -368,7 +346,7 @@ class TextModel(TokenModel):
                 prompt=text,
                 sampling=sampling,
                 add_special_tokens=add_special_tokens,
-                truncate=model._max_prompt_tokens(sampling) if truncate == -1 else truncate,
+                truncate=model.max_prompt_tokens(sampling) if truncate == -1 else truncate,
                 truncation_side=truncation_side,
                 want_tokens=echo,
                 images=prompt.images if isinstance(prompt, ChatPrompt) else (),
@@ -415,12 +393,13 @@ class TextModel(TokenModel):
         self.metrics.generation_finished(self.name, generation, timer)
 
     @property
-    def _max_tokens(self) -> int:
+    def max_tokens(self) -> int:
+        """The most tokens of a prompt and its answer together."""
         return min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
 
-    def _max_prompt_tokens(self, sampling: SamplingParams) -> int:
+    def max_prompt_tokens(self, sampling: SamplingParams) -> int:
         """Returns the most prompt tokens that leave room for the tokens to generate."""
-        context = self._max_tokens
+        context = self.max_tokens
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
     async def _prompt_input(self, prompt: Prompt, truncate: int | None, side: str) -> tuple[str | list[int], bool]:

@@ -17,7 +17,6 @@ from ..util.files import open_regular
 MAX_HEADER_BYTES = 64 << 20
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}
 """The size in bytes of a number, by the name of its type."""
-PART_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +49,6 @@ def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, 
         for name, row in rows.items():
             if wanted(name):
                 yield name, _tensor(data, start, name, row)
-
-
-def parts(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
-    """Yields pieces of the wanted tensors with types in FLOATS, each with the name of the type.
-
-    A piece consists of whole numbers. Raises OSError and ValueError.
-    """
-    with open_regular(file) as data:
-        rows, start = _header(data, file.stat().st_size)
-        for name, row in rows.items():
-            if not wanted(name) or row["dtype"] not in FLOATS:
-                continue
-            begin, end = row["data_offsets"]
-            data.seek(start + begin)
-            for at in range(begin, end, PART_BYTES):
-                yield row["dtype"], data.read(min(PART_BYTES, end - at))
 
 
 def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> TensorInfo:

@@ -81,11 +81,6 @@ def tokens_per_block(devices: Sequence[str]) -> int:
     return CPU_BLOCK if devices and all(name == "CPU" for name in devices) else OTHER_BLOCK
 
 
-def is_npu(devices: Sequence[str]) -> bool:
-    """Returns whether the device is an NPU, which computes one text of limited length, without paged attention."""
-    return any(name.split(".")[0] == "NPU" for name in devices)
-
-
 def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     """Returns the config with an existing device, and the names of all devices. Raises StartError."""
     draft_device = drafts_of(config).device

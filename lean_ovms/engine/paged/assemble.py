@@ -31,7 +31,6 @@ from ...manifest import (
 )
 from ...repository import model_file
 from ...repository.model_config import LANGUAGE_MODEL
-from ...types.engine import ModelInfo
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
 from ..loading import pipeline_choice, vocabulary
@@ -107,7 +106,11 @@ def load(
             ngrams=ngrams,
         )
         pipeline = PagedPipeline(model, sizes, parts)
-        pipeline.info = _with_parts(info, parts, adapted=inputs is not None)
+        capabilities = [*CAPABILITIES, *["adapters"] * (inputs is not None)]
+        pipeline.info = replace(info, capabilities=capabilities, of_task=dict(parts.adapters.report))
+        if (images := parts.images) is not None:
+            video, tokens = images.reads_videos, images.tokens
+            pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
         if sizes.states:
             most, size = pipeline.max_sequences, model.state_bytes
             text = "memory for %d states of %.1f MB each, for at most %d sequences and for cached prefixes"
@@ -185,21 +188,6 @@ def _compile(
         while_compiling=lambda: found.append(_load_tokenizer(config.model_dir, files.network, files.single)),
     )
     return model, found[0]
-
-
-def _with_parts(info: ModelInfo, parts: PipelineParts, *, adapted: bool) -> ModelInfo:
-    """Returns the properties of a model with those of its engine's parts.
-
-    Args:
-        info: The properties without them.
-        parts: The parts.
-        adapted: Whether requests may use adapters.
-    """
-    images, capabilities = parts.images, [*CAPABILITIES, *["adapters"] * adapted]
-    info = replace(info, capabilities=capabilities, of_task=dict(parts.adapters.report))
-    if images is None:
-        return info
-    return replace(info, vision=True, video=images.reads_videos, image_tokens=images.tokens)
 
 
 def _sizes(

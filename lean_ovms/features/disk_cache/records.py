@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...engine.protocol import ANSWER, COMMAND, Record
+from ...engine.protocol import ANSWER, COMMAND, NumberedRecord
 
 
 @dataclass(slots=True)
-class DiskCacheAction(Record):
+class DiskCacheAction(NumberedRecord):
     """The command to save the prefix cache, or to find saved blocks. It is answered by one BlocksOnDisk or Refused."""
 
     role = COMMAND
@@ -17,19 +17,15 @@ class DiskCacheAction(Record):
         "--enable_prefix_caching and --prefix_cache_path"
     )
 
-    id: int
-    """The id of the command."""
     action: str
     """"save": blocks that are only in memory are written; "restore": blocks that other processes wrote are found."""
 
 
 @dataclass(slots=True)
-class BlocksOnDisk(Record):
+class BlocksOnDisk(NumberedRecord):
     """The answer to a DiskCacheAction: what was saved, or for "restore" what is on disk now."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     blocks: int = 0
     """The number of blocks and states that were saved, or are on disk."""
     bytes: int = 0

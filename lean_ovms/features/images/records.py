@@ -13,8 +13,6 @@ class GenerateImage(PixelsRecord):
     """The command to make an image, answered by PartialImages, and then a GeneratedImage, Refused or Failed."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
     prompt: str
     """The text that describes the image."""
     params: dict[str, Any]
@@ -34,8 +32,6 @@ class PartialImage(DataRecord):
     """An unfinished image of a GenerateImage command."""
 
     role = PARTIAL
-    id: int
-    """The id of the command."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """The file, sent as an attachment."""
 
@@ -45,8 +41,6 @@ class GeneratedImage(DataRecord):
     """The answer to GenerateImage, with the finished image."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     computed_s: float
     """The seconds that generating the image took."""
     data: bytes = field(default=b"", metadata={"attached": True})

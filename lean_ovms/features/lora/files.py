@@ -67,7 +67,7 @@ class AdapterFile(Protocol):
         """Yields the tensors for whose names `wanted` is true."""
 
     def parts(self, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
-        """Yields pieces of the wanted tensors, each with the name of the type of its numbers, one of FLOATS."""
+        """Yields the numbers of the wanted tensors, each with the name of their type, one of FLOATS."""
 
     def factor(self, rank: int) -> float:
         """Returns the factor of what the adapter adds to a layer in which it has this rank."""
@@ -86,7 +86,7 @@ class SafetensorsFile:
         return safetensors.tensors(self.path, wanted)
 
     def parts(self, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
-        return safetensors.parts(self.path, wanted)
+        return ((tensor.kind, tensor.data) for _, tensor in self.tensors(wanted))
 
     def factor(self, rank: int) -> float:
         """Returns 1, since the factor is the same for all ranks (`scale`)."""
@@ -164,9 +164,10 @@ def check(module: LoraModule, model_dir: Path) -> None:
     if (model_dir / IMAGE_MODEL).is_file():
         if not is_safetensors(file.path):
             raise invalid(f"{file.path} is not a .safetensors file, as adapters of image models are")
-        if not any("lora" in name for name in tensors(file)):
+        kinds = {name: row["dtype"] for name, row in _rows(file).items()}
+        if not any("lora" in name for name in kinds):
             raise invalid(f"{file.path} has no tensors of a LoRA adapter")
-        _check_numbers(file, lambda name: True)
+        _check_numbers(file, lambda name: kinds[name] in safetensors.FLOATS)
         return
     found = pairs(file)
     if not found:
@@ -300,12 +301,8 @@ def layer(name: str) -> str:
     return found[1] if found else ""
 
 
-def tensors(file: AdapterFile) -> list[str]:
-    """Returns the names of a file's tensors, and checks its header and size. Raises StartError."""
-    return [*_rows(file)]
-
-
 def _rows(file: AdapterFile) -> dict[str, Any]:
+    """Returns the types and shapes of a file's tensors by name; checks its header and size. Raises StartError."""
     try:
         return file.rows()
     except OSError as error:

@@ -13,8 +13,6 @@ class Pool(PixelsRecord):
     """The command to compute inputs, answered by PooledPart records and a last Pooled, or by Refused or Failed."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
     inputs: list[str | list[int]]
     """Texts, which the engine tokenizes, or token ids."""
     queries: list[str | list[int]]
@@ -38,8 +36,6 @@ class PooledPart(DataRecord):
     """The results of some inputs of a Pool command, in any order."""
 
     role = PARTIAL
-    id: int
-    """The id of the command."""
     indices: list[int]
     """The indices of the inputs in the command."""
     tokens: list[int]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...engine.protocol import ANSWER, COMMAND, Record
+from ...engine.protocol import ANSWER, COMMAND, NumberedRecord
 
 
 @dataclass(slots=True)
-class SlotAction(Record):
+class SlotAction(NumberedRecord):
     """Asks to save, restore or erase the cached part of a slot's text. The answer is one SlotDone or Refused."""
 
     role = COMMAND
     unhandled = "slots cannot be saved, which needs the pipeline PAGED, --enable_prefix_caching and --slot_save_path"
 
-    id: int
-    """The id of the command."""
     action: str
     """The action: "save", "restore", "erase", or "look", which does nothing."""
     slot: int
@@ -27,12 +25,10 @@ class SlotAction(Record):
 
 
 @dataclass(slots=True)
-class SlotDone(Record):
+class SlotDone(NumberedRecord):
     """Reports that an action on a slot is done."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     tokens: int
     """The number of tokens that were saved, restored or erased."""
     bytes: int

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ...engine.protocol import COMMAND, DataRecord, Record
+from ...engine.protocol import COMMAND, DataRecord, NumberedRecord
 
 
 @dataclass(slots=True)
-class Transcribe(Record):
+class Transcribe(NumberedRecord):
     """The command to transcribe the audio of the Audio records with the same id.
 
     It is answered by SpeechText, SpeechTurn, AudioUsed and WindowTranscribed records, and then by exactly one
@@ -20,8 +20,6 @@ class Transcribe(Record):
     role = COMMAND
     ALONE: ClassVar[int] = 1
     PLAIN: ClassVar[int] = 2
-    id: int
-    """The number of the command."""
     params: dict[str, Any]
     """The fields of params.TranscribeParams."""
     client: str = ""
@@ -39,8 +37,6 @@ class Audio(DataRecord):
     """The next samples for a Transcribe command."""
 
     role = COMMAND
-    id: int
-    """The number of the Transcribe."""
     last: bool
     """Whether these are the last samples."""
     data: bytes = field(default=b"", metadata={"attached": True})
@@ -48,19 +44,14 @@ class Audio(DataRecord):
 
 
 @dataclass(slots=True)
-class WindowStarted(Record):
+class WindowStarted(NumberedRecord):
     """The report that a window of a Transcribe command is being computed from now on."""
-
-    id: int
-    """The number of the Transcribe."""
 
 
 @dataclass(slots=True)
-class SpeechText(Record):
+class SpeechText(NumberedRecord):
     """New text of the window that is being computed, with the fields of params.TextDelta."""
 
-    id: int
-    """The number of the Transcribe."""
     text: str
     """The text."""
     logprobs: list[tuple[str, float]] | None = None
@@ -68,11 +59,9 @@ class SpeechText(Record):
 
 
 @dataclass(slots=True)
-class SpeechTurn(Record):
+class SpeechTurn(NumberedRecord):
     """The report that speech begins or ends."""
 
-    id: int
-    """The number of the Transcribe."""
     started: bool
     """Whether speech begins; otherwise it ends."""
     at: float
@@ -80,21 +69,17 @@ class SpeechTurn(Record):
 
 
 @dataclass(slots=True)
-class AudioUsed(Record):
+class AudioUsed(NumberedRecord):
     """The report that audio is not needed again, since it is transcribed or has no speech."""
 
-    id: int
-    """The number of the Transcribe."""
     samples: int
     """The number of samples from the beginning that are not needed again."""
 
 
 @dataclass(slots=True)
-class WindowTranscribed(Record):
+class WindowTranscribed(NumberedRecord):
     """The report that a window is transcribed."""
 
-    id: int
-    """The number of the Transcribe."""
     window: dict[str, Any]
     """The fields of params.WindowDone."""
     samples: int
@@ -108,8 +93,5 @@ class WindowTranscribed(Record):
 
 
 @dataclass(slots=True)
-class Transcribed(Record):
+class Transcribed(NumberedRecord):
     """The report that all audio of a Transcribe command is transcribed."""
-
-    id: int
-    """The number of the Transcribe."""

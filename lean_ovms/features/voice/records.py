@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.protocol import ANSWER, COMMAND, DataRecord, Record
+from ...engine.protocol import ANSWER, COMMAND, DataRecord, NumberedRecord
 
 
 @dataclass(slots=True)
-class Speak(Record):
+class Speak(NumberedRecord):
     """Asks for the speech of a text of about a sentence. The answer is one Spoken, Refused or Failed."""
 
     role = COMMAND
-    id: int
-    """The id of the command."""
     text: str
     """The text to speak."""
     params: dict[str, Any]
@@ -30,8 +28,6 @@ class Spoken(DataRecord):
     """The answer to a Speak."""
 
     role = ANSWER
-    id: int
-    """The id of the command."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """Samples of 16 bits, little-endian, mono; sent as an attachment."""
 

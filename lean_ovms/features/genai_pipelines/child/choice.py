@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from ....config import EngineConfig
 from ....engine.loading.pipeline_choice import PROVEN, Choice, has_vision, speaks
-from ....engine.loading.settings import devices_in, is_npu
 from ....engine.paged.ir_weights import attention_cap, miscounts
 from ....errors import StartError
 from ....manifest import CHANGED_WEIGHTS
 from ....repository import model_config, model_file
 from ....repository.model_config import TALKER, TEXT_MODEL
 from ....types.engine import CAPABILITIES, SPEECH
+from .settings import is_npu
 
 if TYPE_CHECKING:
     from .guard.backend import GuardedPipeline
@@ -87,7 +87,7 @@ class GenAiPipelines:
         config = self._config
         if self._vision and speaks(config.model_dir):
             return Choice(OMNI, obstacle)
-        if is_npu(devices_in(config.target_device, self._available)):
+        if is_npu(config, self._available):
             return Choice("VLM" if self._vision else STATEFUL, "an NPU computes one request at a time")
         if self._vision:
             return Choice(VISION, obstacle)

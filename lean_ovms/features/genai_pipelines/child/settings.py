@@ -7,12 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from ....config import EngineConfig
-from ....engine.loading.settings import NO_LIMIT, PipelineSettings, devices_in, is_npu, resolve
+from ....engine.loading.settings import NO_LIMIT, PipelineSettings, devices_in, resolve
 from ....errors import StartError
 from ..feature import GenAiOptions
 
 NPU_PROMPT, NPU_ANSWER = 1024, 128
 """GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
+
+
+def is_npu(config: EngineConfig, available: Sequence[str]) -> bool:
+    """Returns whether the device is an NPU, which computes one text of limited length, without paged attention."""
+    return any(name.split(".")[0] == "NPU" for name in devices_in(config.target_device, available))
 
 
 def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
@@ -21,7 +26,7 @@ def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) 
     if settings.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
     context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
-    if is_npu(devices_in(config.target_device, available)):
+    if is_npu(config, available):
         if most := config.of(GenAiOptions).max_prompt_len:
             properties = {"MAX_PROMPT_LEN": most, **properties}
         max_prompt_tokens = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....api.fields import RouteDoc
 from ....api.response import warning_headers, written
 from ....api.services import Services
-from ....errors import BadRequest
+from ....errors import BadRequest, prompt_too_long
 from ....types import Json, OutputConstraint, Prompt, Request, Response
 from ...chat import request as chat_request
 from ...chat.content import refuse_media
@@ -86,9 +86,7 @@ async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, requ
     sampling, stream = generation.sampling, generation.stream
     if sampling.beams > 1:
         raise BadRequest("beam search cannot be combined with render", param="use_beam_search")
-    tokens, most = await generation.model.cut_token_ids(
-        prompt, sampling, generation.truncate, generation.truncation_side
-    )
+    tokens, most = await _token_ids(generation, prompt)
     return {
         "request_id": request_id,
         "model": generation.model.name,
@@ -100,6 +98,17 @@ async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, requ
         "cache_salt": sampling.cache_salt or None,
         "priority": generation.priority,
     }
+
+
+async def _token_ids(generation: GenerationBody, prompt: Prompt) -> tuple[list[int], int]:
+    """Returns the token ids of a prompt, truncated, and how many tokens may follow. Raises RequestError."""
+    tokens, model = await generation.model.token_ids(prompt), generation.model.serving()
+    if (most := generation.truncate) is not None:
+        most = model.max_prompt_tokens(generation.sampling) if most == -1 else most
+        tokens = tokens[:most] if generation.truncation_side == "right" else tokens[-most:]
+    if (left := model.max_tokens - len(tokens)) < 1:
+        raise prompt_too_long(len(tokens), model.max_tokens)
+    return tokens, left
 
 
 def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
