@@ -181,9 +181,9 @@ IN_MESSAGES = {"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"}
 messages."""
 NAMED = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 """The tokens that end an answer by their names in the metadata."""
-LOWERCASE = "tokenizer.ggml.normalizer.lowercase"
+LOWERCASE = "normalizer.lowercase"
 """The key of whether texts are lowercased."""
-STRIP_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
+STRIP_ACCENTS = "normalizer.strip_accents"
 """The key of whether texts lose their accents."""
 SPECIAL = (CONTROL, UNKNOWN, USER_DEFINED)
 """The types of tokens that are recognized anywhere in a text."""
@@ -230,30 +230,55 @@ class TokenizerKind(NamedTuple):
         return self.unigram or self.pre in ROBERTA
 
 
+class TokenizerData:
+    """The metadata of a GGUF file from which its tokenizer is built."""
+
+    def __init__(self, header: gguf.Header) -> None:
+        """Reads the tokens of a file, and the kind of tokenizer that it describes."""
+        self.header = header
+        self.tokens: Sequence[str] = header.strings("tokenizer.ggml.tokens")
+        """The texts of the vocabulary's tokens."""
+        stated = self.get("token_type") or [NORMAL] * len(self.tokens)
+        self.types = [
+            CONTROL if each == USER_DEFINED and token in MARKS else each
+            for token, each in zip(self.tokens, stated, strict=True)
+        ]
+        """The type of each token. The tokens in MARKS are control tokens if the file calls them user-defined."""
+        self.kind = TokenizerKind.of(header.metadata)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns a value of the tokenizer's metadata, or the default if the file has none."""
+        return self.header.metadata.get(f"tokenizer.ggml.{name}", default)
+
+    def id(self, name: str) -> int:
+        """Returns the id of the special token with this name, such as "eos"; -1 if the file has none."""
+        value = self.get(f"{name}_token_id")
+        return value if type(value) is int and 0 <= value < self.header.vocab_size else -1
+
+
 class GgufTokenizer:
     """The tokenizer of a GGUF file, with those methods of openvino_genai.Tokenizer that engine.loading calls."""
 
     def __init__(self, path: Path) -> None:
         """Builds the tokenizer that a file describes. Raises StartError if that is not possible."""
         header = header_of(path)
-        metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
-        types, kind = _types(metadata.get("tokenizer.ggml.token_type"), tokens), TokenizerKind.of(metadata)
-        self.single, self.between = _special_tokens(header, tokens, kind)
+        data = TokenizerData(header)
+        self.single, self.between = _special_tokens(data)
         try:
-            made = _built(header, tokens, types, kind)
+            made = _built(data)
         except Exception as error:  # the library raises Exception itself
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
         self.library = JsonTokenizer(made)
         self.vocabulary = Vocabulary(
-            pieces=_pieces(tokens, types, kind.pieces),
-            special=frozenset(i for i, each in enumerate(types) if each in (CONTROL, UNKNOWN)),
-            strip_leading_space=kind.prefix,
+            pieces=_pieces(data),
+            special=frozenset(i for i, each in enumerate(data.types) if each in (CONTROL, UNKNOWN)),
+            strip_leading_space=data.kind.prefix,
         )
-        self.ends = _ends(header, tokens, types, kind)
+        self.ends = _ends(data)
         # What is needed later, so that the header with its vocabulary and scores (tens of megabytes) can be freed.
-        self._ids = {name: _id(header, name) for name in ("eos", "padding")}
+        self._ids = {name: data.id(name) for name in ("eos", "padding")}
         self._texts = {name: header.token(name) for name in ("bos", "eos")}
-        template = metadata.get(gguf.TEMPLATE)
+        template = header.metadata.get(gguf.TEMPLATE)
         self._template = template if isinstance(template, str) else ""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -287,137 +312,97 @@ class GgufTokenizer:
         return self._template
 
 
-def _types(stated: list[int] | None, tokens: Sequence[str]) -> list[int]:
-    """Returns the type of each token. The tokens in MARKS are control tokens if the file calls them user-defined."""
-    types = stated or [NORMAL] * len(tokens)
-    return [
-        CONTROL if each == USER_DEFINED and token in MARKS else each for token, each in zip(tokens, types, strict=True)
-    ]
-
-
-def _id(header: gguf.Header, name: str) -> int:
-    value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
-    return value if type(value) is int and 0 <= value < header.vocab_size else -1
-
-
-def _special_tokens(
-    header: gguf.Header, tokens: Sequence[str], kind: TokenizerKind
-) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]:
-    """Returns the ids before and after a text, and those between the texts of a pair.
-
-    Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
-        kind: The kind of tokenizer.
-    """
+def _special_tokens(data: TokenizerData) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]:
+    """Returns the ids before and after a text, and those between the texts of a pair."""
+    kind = data.kind
     if kind.words:
-        end = _mark(header, tokens, "seperator", "[SEP]")
-        return (_mark(header, tokens, "cls", "[CLS]"), end), end
-    end = _frame(header, "eos", kind.framed)
+        end = _mark(data, "seperator", "[SEP]")
+        return (_mark(data, "cls", "[CLS]"), end), end
+    end = _frame(data, "eos", kind.framed)
     between = end
-    if header.metadata.get("tokenizer.ggml.add_sep_token", kind.framed):
-        between += _mark(header, tokens, "seperator", "</s>")
-    return (_frame(header, "bos", kind.pieces or kind.framed), end), between
+    if data.get("add_sep_token", kind.framed):
+        between += _mark(data, "seperator", "</s>")
+    return (_frame(data, "bos", kind.pieces or kind.framed), end), between
 
 
-def _built(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], kind: TokenizerKind) -> Any:
-    """Builds the library's tokenizer. Raises Exception if it refuses the vocabulary.
-
-    Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
-        types: The type of each token.
-        kind: The kind of tokenizer.
-    """
+def _built(data: TokenizerData) -> Any:
+    """Builds the library's tokenizer. Raises Exception if it refuses the vocabulary."""
+    kind, tokens = data.kind, data.tokens
     if kind.words:
-        made = _wordpiece(header, tokens, types)
+        made = _wordpiece(data)
         tokens = [token.removeprefix(SPACE) for token in tokens]
     elif kind.unigram:
-        made = _unigram(header, tokens, types, kind.prefix)
+        made = _unigram(data)
     elif kind.pieces:
-        made = _sentencepiece(header, tokens, kind)
+        made = _sentencepiece(data)
     else:
-        made = _bytes(header, tokens)
-    _add_tokens(made, tokens, types, -1 if kind.words or kind.pre in GRANITE else _id(header, "mask"))
+        made = _bytes(data)
+    _add_tokens(made, tokens, data.types, -1 if kind.words or kind.pre in GRANITE else data.id("mask"))
     return made
 
 
-def _ends(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], kind: TokenizerKind) -> set[int]:
-    """Returns the ids of the tokens that end an answer.
-
-    Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
-        types: The type of each token.
-        kind: The kind of tokenizer.
-    """
-    ends = {token: i for i, token in enumerate(tokens) if types[i] == CONTROL and token in ENDS}
-    ends |= {token: i for i, token in enumerate(tokens) if kind.lists_merges and token == TOOL_RESPONSE}
+def _ends(data: TokenizerData) -> set[int]:
+    """Returns the ids of the tokens that end an answer."""
+    ends = {token: i for i, token in enumerate(data.tokens) if data.types[i] == CONTROL and token in ENDS}
+    ends |= {token: i for i, token in enumerate(data.tokens) if data.kind.lists_merges and token == TOOL_RESPONSE}
     if any(ends.keys() >= both for both in IN_MESSAGES):
         ends.pop("<|end|>", None)
-    named = (_id(header, name) for name in NAMED)
-    return {i for i in (*ends.values(), *named) if i >= 0}
+    return {i for i in (*ends.values(), *map(data.id, NAMED)) if i >= 0}
 
 
-def _mark(header: gguf.Header, tokens: Sequence[str], name: str, usual: str) -> tuple[int, ...]:
+def _mark(data: TokenizerData, name: str, usual: str) -> tuple[int, ...]:
     """Returns a special token that every text has at one end, as a tuple of its id, or () if the file has none.
 
     Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
+        data: The metadata of the file.
         name: The name of the special token in the metadata.
         usual: The usual text of the token, by which it is found if the metadata has no id.
     """
-    if (found := _id(header, name)) >= 0:
+    if (found := data.id(name)) >= 0:
         return (found,)
-    return tuple(tokens.index(text) for text in [usual] if text in tokens)
+    return tuple(data.tokens.index(text) for text in [usual] if text in data.tokens)
 
 
-def _frame(header: gguf.Header, name: str, default: bool) -> tuple[int, ...]:
+def _frame(data: TokenizerData, name: str, default: bool) -> tuple[int, ...]:
     """Returns the token that every text begins or ends with, as a tuple of its id, or () if there is none.
 
     Args:
-        header: The header of the file.
+        data: The metadata of the file.
         name: The name of the special token in the metadata.
         default: Whether texts have the token if the file does not say so.
     """
-    default = default or (name == "bos" and header.metadata.get("tokenizer.ggml.pre") in BEGUN)
-    wanted = header.metadata.get(f"tokenizer.ggml.add_{name}_token", default)
-    return (_id(header, name),) if wanted and _id(header, name) >= 0 else ()
+    default = default or (name == "bos" and data.kind.pre in BEGUN)
+    found = data.id(name)
+    return (found,) if data.get(f"add_{name}_token", default) and found >= 0 else ()
 
 
-def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
+def _bytes(data: TokenizerData) -> Any:
     """Builds a tokenizer of the kind gpt2."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
+    name = str(data.kind.pre or "default")
     if name not in PRE_TOKENIZERS:
         raise ValueError(f"the pre-tokenizer {name} is not supported")
-    vocab = {token: i for i, token in enumerate(tokens)}
-    made = Tokenizer(models.BPE(vocab=vocab, merges=merges.listed(header), ignore_merges=name in WHOLE_WORDS))
+    vocab = {token: i for i, token in enumerate(data.tokens)}
+    pairs = merges.listed(data.header)
+    made = Tokenizer(models.BPE(vocab=vocab, merges=pairs, ignore_merges=name in WHOLE_WORDS))
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.pre_tokenizer = pre_tokenizers.Sequence([*splits, to_bytes])
     steps: list[Any] = [normalizers.NFC()] if name in COMPOSED else []
-    steps += [normalizers.Lowercase()] if header.metadata.get(LOWERCASE) is True else []
+    steps += [normalizers.Lowercase()] if data.get(LOWERCASE) is True else []
     if steps:
         made.normalizer = normalizers.Sequence(steps)
     return made
 
 
-def _sentencepiece(header: gguf.Header, tokens: Sequence[str], kind: TokenizerKind) -> Any:
-    """Builds a tokenizer of the kind llama or gemma4.
-
-    Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
-        kind: The kind of tokenizer.
-    """
+def _sentencepiece(data: TokenizerData) -> Any:
+    """Builds a tokenizer of the kind llama or gemma4."""
     from tokenizers import Tokenizer, models, normalizers
 
-    vocab = {token: i for i, token in enumerate(tokens)}
-    pairs = merges.listed(header) if kind.lists_merges else merges.from_scores(header, vocab)
-    unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    kind, tokens, vocab = data.kind, data.tokens, {token: i for i, token in enumerate(data.tokens)}
+    pairs = merges.listed(data.header) if kind.lists_merges else merges.from_scores(data.header, vocab)
+    unknown = data.get("unknown_token_id", 0)
     name = tokens[unknown] if type(unknown) is int and 0 <= unknown < len(tokens) else None
     made = Tokenizer(models.BPE(vocab=vocab, merges=pairs, unk_token=name, fuse_unk=True, byte_fallback=True))
     steps = [normalizers.Prepend(SPACE)] if kind.prefix else []
@@ -425,22 +410,16 @@ def _sentencepiece(header: gguf.Header, tokens: Sequence[str], kind: TokenizerKi
     return made
 
 
-def _unigram(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], prefix: bool) -> Any:
+def _unigram(data: TokenizerData) -> Any:
     """Builds a tokenizer of the kind t5, which divides a word into the most probable pieces.
 
     As in transformers, white space always separates words, since llama.cpp's converter writes the value of another
     setting for that into the file. Special tokens get the probability of the rarest piece, since a smaller one would
     raise the cost of unknown text.
-
-    Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
-        types: The type of each token, such as normal or control.
-        prefix: Whether a space is put before texts.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-    scores = header.metadata.get("tokenizer.ggml.scores")
+    tokens, types, scores = data.tokens, data.types, data.get("scores")
     if not isinstance(scores, list) or len(scores) < len(tokens):
         raise ValueError("its pieces have no scores")
     rarest = min((score for score, each in zip(scores, types, strict=False) if each == NORMAL), default=0.0)
@@ -448,12 +427,12 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], types: Sequence[int], p
         raise ValueError("its vocabulary has no token for unknown text")
     vocab = [(token, max(score, rarest)) for token, score in zip(tokens, scores, strict=False)]
     made = Tokenizer(models.Unigram(vocab=vocab, unk_id=unknown))
-    charsmap = header.metadata.get("tokenizer.ggml.precompiled_charsmap")
+    charsmap = data.get("precompiled_charsmap")
     if isinstance(charsmap, list) and charsmap:
         replacing = bytes(each & 0xFF for each in charsmap)
         _check_charsmap(replacing)
         made.normalizer = normalizers.Precompiled(replacing)
-    pieces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always" if prefix else "never")
+    pieces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always" if data.kind.prefix else "never")
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pieces])
     return made
 
@@ -483,30 +462,26 @@ def _check_charsmap(data: bytes) -> None:
         raise ValueError("the texts of its tokenizer.ggml.precompiled_charsmap are truncated")
 
 
-def _wordpiece(header: gguf.Header, tokens: Sequence[str], types: Sequence[int]) -> Any:
+def _wordpiece(data: TokenizerData) -> Any:
     """Builds a tokenizer of the kind bert.
 
     In the file, words begin with a space, and suffixes do not begin with ##, unlike in BERT's own vocabulary. If the
     file does not say whether texts are lowercased, they are if no word has a capital letter.
-
-    Args:
-        header: The header of the file.
-        tokens: The texts of the vocabulary's tokens.
-        types: The type of each token, such as normal or control.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-    words = [token for token, each in zip(tokens, types, strict=True) if each == NORMAL]
+    typed = [*zip(data.tokens, data.types, strict=True)]
+    words = [token for token, each in typed if each == NORMAL]
     vocab = {
         token.removeprefix(SPACE) if each in SPECIAL or token.startswith(SPACE) else f"##{token}": number
-        for number, (token, each) in enumerate(zip(tokens, types, strict=True))
+        for number, (token, each) in enumerate(typed)
     }
-    unknown = (header.token("unknown") or "[UNK]").removeprefix(SPACE)
+    unknown = (data.header.token("unknown") or "[UNK]").removeprefix(SPACE)
     if unknown not in vocab:
         raise ValueError(f"its vocabulary has no {unknown} for unknown text")
     made = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unknown, max_input_chars_per_word=100))
-    lowercase = header.metadata.get(LOWERCASE, not any(CAPITAL.search(word) for word in words)) is True
-    accents = header.metadata.get(STRIP_ACCENTS)  # if the file does not say it, lowercased texts lose their accents
+    lowercase = data.get(LOWERCASE, not any(CAPITAL.search(word) for word in words)) is True
+    accents = data.get(STRIP_ACCENTS)  # if the file does not say it, lowercased texts lose their accents
     made.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=accents)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return made
@@ -532,21 +507,16 @@ def _add_tokens(made: Any, tokens: Sequence[str], types: Sequence[int], mask: in
         add([AddedToken(tokens[i], special=special, normalized=late, lstrip=i == mask) for i in found])
 
 
-def _pieces(tokens: Sequence[str], types: Sequence[int], pieces: bool) -> list[bytes]:
-    """Returns the bytes of each token's text.
-
-    Args:
-        tokens: The texts of the tokens in the file.
-        types: The type of each token, such as normal or control.
-        pieces: Whether the texts are SentencePiece's; otherwise each character stands for a byte, as in GPT-2.
-    """
+def _pieces(data: TokenizerData) -> list[bytes]:
+    """Returns the bytes of each token's text."""
+    tokens, pieces = data.tokens, data.kind.pieces
     if pieces:
         found = "\0".join(tokens).replace(SPACE, " ").encode().split(b"\0")  # all at once, which is ten times as fast
         if len(found) != len(tokens):
             found = [token.replace(SPACE, " ").encode() for token in tokens]
     else:
         found = [*map(text_to_bytes, tokens)]
-    for number, each in enumerate(types):
+    for number, each in enumerate(data.types):
         if each in (CONTROL, UNKNOWN) or (each == USER_DEFINED and not pieces):
             found[number] = tokens[number].encode()
         elif each == BYTE and pieces:
