@@ -79,11 +79,9 @@ class Engine:
             batch,
             PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
             Speculation(batch, source),
+            sizes=sizes,
             chunk_sizes=ChunkSizes(sizes.step_tokens, sizes.block_size, sizes.most_step_tokens, step_s=step_s),
             time_shares=TimeShares(step_s, parts.clock),
-            slots=sizes.max_running,
-            split=sizes.split,
-            priority_across_clients=sizes.priority_across_clients,
             new_matcher=parts.grammars.matcher,
             report_failure=self.outputs.fail,
         )

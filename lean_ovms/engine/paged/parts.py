@@ -60,7 +60,7 @@ class EngineSizes:
     max_sequences: int
     """The most sequences of one request, such as the beams of a beam search."""
     max_running: int = MAX_ROWS
-    """The most sequences that run at once."""
+    """The most sequences that run at once; a beam search counts as one."""
     states: int = 0
     """The number of slots for states of a hybrid network; 0 for as many as can be used."""
     interval: int = INTERVAL

@@ -21,6 +21,7 @@ from ...errors import EngineFailure, RequestError
 from ..generation.fair_queue import ClientQueue, FairQueue, GenerationRequest, SequenceGroup
 from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
+from .parts import EngineSizes
 from .prefix_cache import PrefixCache
 from .scheduling_rules import ChunkSizes, FaultIsolation, TimeShares, for_another, must_wait_for_masks, over_budget
 from .sequence import Matcher, Sequence, request_error
@@ -59,11 +60,9 @@ class Scheduler:
         prefixes: PrefixCache,
         speculation: Speculation,
         *,
+        sizes: EngineSizes,
         chunk_sizes: ChunkSizes,
         time_shares: TimeShares,
-        slots: int,
-        split: bool,
-        priority_across_clients: bool,
         new_matcher: Callable[[Sequence], Matcher],
         report_failure: Callable[[GenerationRequest, RequestError], bool],
     ) -> None:
@@ -73,11 +72,9 @@ class Scheduler:
             batch: The running sequences.
             prefixes: The cached prefixes.
             speculation: Chooses the draft tokens of sequences.
+            sizes: The sizes of the engine.
             chunk_sizes: Chooses the number of tokens in a step, and of each prompt in it.
             time_shares: Divides the time of steps between clients.
-            slots: The most sequences that run at once; a beam search counts as one.
-            split: Whether a prompt may be computed over several steps.
-            priority_across_clients: Whether priorities are compared across clients.
             new_matcher: Creates the grammar matcher of a sequence. If it raises an exception, the request fails.
             report_failure: Reports to the front end that a request has failed; returns False if the request has ended
                 already.
@@ -90,7 +87,9 @@ class Scheduler:
         self.tables = batch.tables
         reserved = min(PREFILL_TOKENS, chunk_sizes.least // 4)
         most = min(self.tables.total, max(1, chunk_sizes.least - reserved))
-        self.waiting: FairQueue[Sequence] = FairQueue(min(slots, most), priority_across_clients=priority_across_clients)
+        self.waiting: FairQueue[Sequence] = FairQueue(
+            min(sizes.max_running, most), priority_across_clients=sizes.priority_across_clients
+        )
         """The queue of waiting sequences."""
         self.steps = self.preemptions = 0
         """The numbers of steps, counted by the engine, and of preempted sequences since the start."""
@@ -101,7 +100,7 @@ class Scheduler:
         self._decoding: dict[ClientQueue, float] = {}  # the work of the step's decoding sequences
         self._reserved = reserved
         self._max_rows = most
-        self._split = split
+        self._split = sizes.split
         self._new_matcher = new_matcher
         self._report_failure = report_failure
 

@@ -105,7 +105,7 @@ class Timed(FakeNetwork):
 def test_the_engine_drafts_where_it_pays(wrong):
     """First one sequence decodes, so a few more rows are free; then six do, and each row takes time."""
     network = Timed(4)
-    proposer = draft(wrong, blocks=600, max_sequences=8, step_tokens=64)
+    proposer = draft(wrong, blocks=600, max_running=8, step_tokens=64)
     made = engine(600, 64, kind=lambda _: network, proposer=proposer, clock=lambda: network.now)
     asked = Params(max_tokens=100, **LOOK)
     shares = []

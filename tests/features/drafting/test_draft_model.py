@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lean_ovms.engine.paged.parts import EngineSizes, one_by_one
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.draft_model import DraftModel
 from tests.cases import few_fast
@@ -44,9 +45,11 @@ class Head(Opinion, HeadNetwork):
     pass
 
 
-def draft(wrong=0, vocab=VOCAB, **options):
-    sizes = {"blocks": 64, "block_size": SIZE, "context": 400, "step_tokens": 32, "max_sequences": 32}
-    return DraftModel(DraftNetwork(wrong, vocab), **{"main": FakeNetwork(SIZE), **sizes, **options})
+def draft(wrong=0, vocab=VOCAB, prepare=one_by_one, **options):
+    sizes = {"blocks": 64, "block_size": SIZE, "context": 400, "step_tokens": 32, "max_running": 32}
+    return DraftModel(
+        DraftNetwork(wrong, vocab), FakeNetwork(SIZE), EngineSizes(**{**sizes, **options}, max_sequences=32), prepare
+    )
 
 
 def drafting(kind, blocks=64, wrong=0, **options):
@@ -188,7 +191,7 @@ def test_a_long_prompt_is_computed_in_parts_and_delays_nobody_else():
     assert_empty(proposer)
 
 
-@pytest.mark.parametrize("options", [{"blocks": 6}, {"max_sequences": 1}, {"context": 20}, {"caching": False}])
+@pytest.mark.parametrize("options", [{"blocks": 6}, {"max_running": 1}, {"context": 20}, {"caching": False}])
 def test_whom_the_draft_has_no_place_for_goes_on_without_guesses(options):
     proposer = draft(**options)
     made = engine(proposer=proposer)
@@ -293,7 +296,7 @@ def test_an_alternative_keeps_to_the_grammar(kind):
 @pytest.mark.slow
 def test_many_texts_with_preemptions_cancellations_failed_steps_and_steps_without_some_clients(kind):
     dice, base, blocks, waiting = random.Random(40), prompt(60, 9), 40, []
-    options = {"max_sequences": 6} if kind == "model" else {}
+    options = {"max_running": 6} if kind == "model" else {}
     made, proposer = drafting(kind, blocks, wrong=3, **options)
     leave_out_at_random(made, 1)
     for number in range(20):

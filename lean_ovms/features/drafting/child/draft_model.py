@@ -12,7 +12,7 @@ import numpy as np
 from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import Network
-from ....engine.paged.parts import Prepare, one_by_one
+from ....engine.paged.parts import EngineSizes, Prepare, one_by_one
 from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength
@@ -27,42 +27,22 @@ class DraftModel(Drafter):
 
     name = "draft model"
 
-    def __init__(
-        self,
-        network: Network,
-        *,
-        blocks: int,
-        block_size: int,
-        context: int,
-        step_tokens: int,
-        max_sequences: int,
-        main: Network,
-        caching: bool = True,
-        prepare: Prepare = one_by_one,
-        pad_to: int = 1,
-    ) -> None:
+    def __init__(self, network: Network, main: Network, sizes: EngineSizes, prepare: Prepare = one_by_one) -> None:
         """Makes the caches of the draft model.
 
         Args:
             network: The network of the draft model, without caches.
-            blocks: The number of blocks in its KV cache.
-            block_size: The number of tokens in a block.
-            context: The most tokens of a sequence that the draft model can read.
-            step_tokens: The most tokens that one of its forward passes computes.
-            max_sequences: The most sequences that get draft tokens at once.
             main: The network of the main model.
-            caching: Whether blocks of earlier sequences with the same beginning are used again.
+            sizes: The sizes of the draft model's caches and steps.
             prepare: Computes the masks of the grammars of a step.
-            pad_to: A step that computes parts of prompts is padded to a multiple of so many tokens; 1 for none.
         """
-        tables = BlockTables(max_sequences, context, block_size)
-        network.allocate(blocks + (pad_to > 1), tables.total)
-        inputs = ModelInputs(network, tables, pad_to=pad_to, padding_block=blocks)
-        super().__init__(
-            *(network, inputs, BlockManager(blocks, block_size), tables), context=context, main=main, prepare=prepare
-        )
-        self._step_tokens = step_tokens
-        self._caching = caching
+        tables = BlockTables(sizes.max_running, sizes.context, sizes.block_size)
+        network.allocate(sizes.blocks + (sizes.pad_to > 1), tables.total)
+        inputs = ModelInputs(network, tables, pad_to=sizes.pad_to, padding_block=sizes.blocks)
+        blocks = BlockManager(sizes.blocks, sizes.block_size)
+        super().__init__(network, inputs, blocks, tables, context=sizes.context, main=main, prepare=prepare)
+        self._step_tokens = sizes.step_tokens
+        self._caching = sizes.caching
 
     def _begin(self, sequence: Sequence) -> Draft | None:
         if not self._tables.available:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from pathlib import Path
 
 from ....engine.loading.pipeline_choice import network as network_file
@@ -58,19 +59,15 @@ class NetworkDrafts:
             if self._settings.head is not None:
                 return BudgetedDrafts(Head(network, main, blocks, tables, context=sizes.context, prepare=prepare))
             own = drafts.cache_gb << 30
-            model = DraftModel(
-                network,
+            own_sizes = replace(
+                sizes,
                 blocks=max(1, own // network.block_bytes) if own else sizes.blocks,
-                block_size=sizes.block_size,
                 context=self._settings.draft_context,
                 step_tokens=drafts.step_tokens or sizes.step_tokens,
-                max_sequences=drafts.max_sequences or sizes.max_running,
-                main=main,
-                caching=sizes.caching,
-                prepare=prepare,
+                max_running=drafts.max_sequences or sizes.max_running,
                 pad_to=self._pad_to,
             )
-            return BudgetedDrafts(model)
+            return BudgetedDrafts(DraftModel(network, main, own_sizes, prepare))
 
         return new
 
