@@ -164,7 +164,7 @@ def check(module: LoraModule, model_dir: Path) -> None:
     if (model_dir / IMAGE_MODEL).is_file():
         if not is_safetensors(file.path):
             raise invalid(f"{file.path} is not a .safetensors file, as adapters of image models are")
-        kinds = {name: row["dtype"] for name, row in _rows(file).items()}
+        kinds = {name: row["dtype"] for name, row in rows(file).items()}
         if not any("lora" in name for name in kinds):
             raise invalid(f"{file.path} has no tensors of a LoRA adapter")
         _check_numbers(file, lambda name: kinds[name] in safetensors.FLOATS)
@@ -262,7 +262,7 @@ def pairs(file: AdapterFile) -> dict[str, tuple[int, int]]:
     """
     found: dict[str, dict[str, list[int]]] = {}
     strange = list[str]()
-    for name, row in _rows(file).items():
+    for name, row in rows(file).items():
         if not (adapted := layer(name)):
             strange += [] if name.endswith(BASE_WEIGHTS) else [name]
             continue
@@ -301,7 +301,7 @@ def layer(name: str) -> str:
     return found[1] if found else ""
 
 
-def _rows(file: AdapterFile) -> dict[str, Any]:
+def rows(file: AdapterFile) -> dict[str, Any]:
     """Returns the types and shapes of a file's tensors by name; checks its header and size. Raises StartError."""
     try:
         return file.rows()

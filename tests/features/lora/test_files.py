@@ -158,7 +158,7 @@ def test_a_file_that_is_not_whole_stops_the_start(adapter, change):
     file = adapter() / lora.WEIGHTS
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(StartError, match=r"not a complete \.safetensors file"):
-        lora.tensors(lora.SafetensorsFile(file))
+        lora.rows(lora.SafetensorsFile(file))
 
 
 WIDE, HIGH = 160, 192  # of the demo model's q_proj
