@@ -34,7 +34,7 @@ from lean_ovms.models.generation import OutputDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text.decode.detokenizer import Detokenizer
-from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.text.template.chat_template import ChatTemplate, TemplateSettings
 from lean_ovms.transports.http11.protocol import ServerProtocol
 from lean_ovms.types import ChatPrompt, Request, Response, SamplingParams, Text, Usage
 
@@ -120,7 +120,7 @@ def parsing(body: dict) -> Iterator[Part]:
     yield "JSON parsed", lambda: orjson.loads(data), 1
     yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app.services), 1
     directory = read_model_dir(Config())
-    template = ChatTemplate.load(directory, eos_token="<|im_end|>", reader=ProbedTemplate)
+    template = ChatTemplate.load(directory, eos_token="<|im_end|>", settings=TemplateSettings(reader=ProbedTemplate))
     prompt = ChatPrompt(body["messages"])
     yield "template rendered", lambda: template.render(prompt), 1
 

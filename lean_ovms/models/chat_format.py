@@ -17,7 +17,13 @@ from ..errors import BadRequest, RequestError
 from ..manifest import ANSWER_FORMATS, REQUEST_CONSTRAINTS, TEMPLATE_READERS
 from ..repository.model_dir import ModelDir
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
-from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper, TemplateReader, plain_calls
+from ..text.template.chat_template import (
+    ChatTemplate,
+    SpecialTokenEscaper,
+    TemplateReader,
+    TemplateSettings,
+    plain_calls,
+)
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import EngineRequest, ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
@@ -110,16 +116,19 @@ class ChatFormat:
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
         """Creates the template and the form of answers. Raises WrongOptions for an invalid template."""
         special = (vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
+        settings = TemplateSettings(
+            content_format=config.chat_template_content_format,
+            escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
+            variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
+            reader=config.part(TEMPLATE_READERS) or TemplateReader,
+        )
         self.template = ChatTemplate.load(
             directory,
             override=config.chat_template,
             from_tokenizer=info.chat_template,
             bos_token=info.bos_token,
             eos_token=info.eos_token,
-            content_format=config.chat_template_content_format,
-            escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
-            variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
-            reader=config.part(TEMPLATE_READERS) or TemplateReader,
+            settings=settings,
         )
         self.answers = answer_format(config, self.template.source, self.template.tool_source)
         self.template.write_calls = self.answers.write_calls

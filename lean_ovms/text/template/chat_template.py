@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,25 @@ class TemplateReader:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateSettings:
+    """How a template is read and rendered."""
+
+    content_format: str = "auto"
+    """The form of content that the template reads: "string", "openai" (a list of parts), or "auto" to find it out."""
+    escaper: SpecialTokenEscaper | None = None
+    """Escapes special tokens in the texts of users and tools."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """The chat_template_kwargs of every prompt; a prompt's own take precedence."""
+    probe_s: float = DEFAULT_PROBE_S
+    """The CPU seconds for probing."""
+    reader: type[TemplateReader] = TemplateReader
+    """Finds out what the template reads, and arranges conversations."""
+
+
+DEFAULTS = TemplateSettings()
+
+
 class ChatTemplate:
     """A model's chat template, with the separate one for tools if there is one.
 
@@ -121,12 +140,8 @@ class ChatTemplate:
         tool_source: str = "",
         *,
         special_tokens: Mapping[str, str] | None = None,
-        content_format: str = "auto",
         directory: Path | None = None,
-        escaper: SpecialTokenEscaper | None = None,
-        variables: Mapping[str, Any] | None = None,
-        probe_s: float = DEFAULT_PROBE_S,
-        reader: type[TemplateReader] = TemplateReader,
+        settings: TemplateSettings = DEFAULTS,
     ) -> None:
         """Compiles the templates, and probes what they can read. If one is invalid, prompts that need it fail.
 
@@ -134,18 +149,13 @@ class ChatTemplate:
             source: The template.
             tool_source: The template for prompts with tools; "" if it is the same.
             special_tokens: The texts of special tokens by name, as variables for the template.
-            content_format: The form of content that the template reads: "string", "openai" (a list of parts), or "auto"
-                to find it out.
             directory: The directory of templates that can be included.
-            escaper: Escapes special tokens in the texts of users and tools.
-            variables: The chat_template_kwargs of every prompt; a prompt's own take precedence.
-            probe_s: The CPU seconds for probing.
-            reader: Finds out what the template reads, and arranges conversations.
+            settings: How the templates are read and rendered.
 
         Raises:
             WrongOptions: There are variables that chat_template_kwargs must not set.
         """
-        self._variables = dict(variables or {})
+        self._variables, self._escaper = dict(settings.variables), settings.escaper
         if refused := sorted(RESERVED & self._variables.keys()):
             raise WrongOptions(f"--default_chat_template_kwargs must not set {', '.join(refused)}")
         self.source = source
@@ -153,18 +163,10 @@ class ChatTemplate:
         self.write_calls: CallsWriter = plain_calls
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
-        self._escaper = escaper
-        make = partial(
-            ChatTemplate,
-            special_tokens=tokens,
-            content_format=content_format,
-            escaper=escaper,
-            variables=variables,
-            probe_s=REQUEST_PROBE_S,
-            reader=reader,
-        )
+        of_request = replace(settings, probe_s=REQUEST_PROBE_S)
+        make = partial(ChatTemplate, special_tokens=tokens, settings=of_request)
         self._of_request = lru_cache(REQUEST_TEMPLATES)(make)
-        read = partial(reader, content_format=content_format, probe_s=probe_s)
+        read = partial(settings.reader, content_format=settings.content_format, probe_s=settings.probe_s)
         self._main = _CompiledTemplate(env, source, tokens, read)
         self._tool = _CompiledTemplate(env, tool_source, tokens, read) if tool_source else self._main
 
@@ -177,10 +179,7 @@ class ChatTemplate:
         from_tokenizer: str = "",
         bos_token: str = "",
         eos_token: str = "",
-        content_format: str = "auto",
-        escaper: SpecialTokenEscaper | None = None,
-        variables: Mapping[str, Any] | None = None,
-        reader: type[TemplateReader] = TemplateReader,
+        settings: TemplateSettings = DEFAULTS,
     ) -> ChatTemplate:
         """Returns the template of a model.
 
@@ -193,11 +192,7 @@ class ChatTemplate:
             from_tokenizer: The template of the engine's tokenizer; "" for none.
             bos_token: The engine's BOS token; "" to use the one in the model's files.
             eos_token: The engine's EOS token; "" to use the one in the model's files.
-            content_format: The form of content that the template reads: "string", "openai" (a list of parts), or "auto"
-                to find it out.
-            escaper: Escapes special tokens in the texts of users and tools.
-            variables: The chat_template_kwargs of every prompt; a prompt's own take precedence.
-            reader: Finds out what the template reads, and arranges conversations.
+            settings: How the template is read and rendered.
 
         Raises:
             WrongOptions: The override is not a template, or there are variables that chat_template_kwargs must not set.
@@ -211,11 +206,8 @@ class ChatTemplate:
             source,
             "" if override else directory.tool_template,
             special_tokens={**directory.special_tokens, **{name: text for name, text in known.items() if text}},
-            content_format=content_format,
             directory=directory.path,
-            escaper=escaper,
-            variables=variables,
-            reader=reader,
+            settings=settings,
         )
         if override and template.problem:
             raise WrongOptions(f"--chat_template: {template.problem}")

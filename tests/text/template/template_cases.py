@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,8 @@ class ChatTemplate(chat_template.ChatTemplate):
     """A chat template that is probed, like those of models."""
 
     def __init__(self, *texts: str, **options: Any) -> None:
-        super().__init__(*texts, **{**options, "reader": ProbedTemplate})
+        settings = replace(options.pop("settings", chat_template.DEFAULTS), reader=ProbedTemplate)
+        super().__init__(*texts, **options, settings=settings)
 
 
 DATA = Path(__file__).parents[2] / "data"

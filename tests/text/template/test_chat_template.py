@@ -7,7 +7,7 @@ import pytest
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository.model_dir import ModelDir
 from lean_ovms.text.template import sandbox
-from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.text.template.chat_template import ChatTemplate, TemplateSettings
 from lean_ovms.types import ChatPrompt
 
 PLAIN = (
@@ -241,7 +241,10 @@ def test_the_engines_special_tokens_go_before_the_directorys():
 def test_a_template_that_nobody_asked_gets_what_clients_send(form, shown):
     parts = [{"type": "text", "text": text} for text in "ab"]
     talk = [{"role": role, "content": role} for role in ("user", "user", "system")]
-    template = ChatTemplate("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", content_format=form)
+    template = ChatTemplate(
+        "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
+        settings=TemplateSettings(content_format=form),
+    )
     text = template.render(ChatPrompt(messages=[{"role": "user", "content": parts}]))
     assert text == f"user:{shown.format(parts=parts)};"
     text = template.render(ChatPrompt(messages=talk, tools=[{"type": "function", "function": {"name": "f"}}]))

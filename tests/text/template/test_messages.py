@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lean_ovms.text.template.chat_template import TemplateSettings
 from lean_ovms.text.template.messages import Capabilities, prepare
 from lean_ovms.types import ChatPrompt
 from tests.text.template.template_cases import (
@@ -220,8 +221,13 @@ def test_a_template_that_reads_strings(source):
 def test_the_operator_may_know_better():
     parts, text = [part("a"), part("b")], "{% for m in messages %}{{ m.content }}{% endfor %}"
     prompt = ChatPrompt(messages=[{"role": "user", "content": parts}, {"role": "user", "content": "c"}])
-    assert ChatTemplate(text, content_format="openai").render(prompt) == f"{parts}{[part('c')]}"
-    assert ChatTemplate(LOOP.replace("c.text", "c"), content_format="string").render(prompt) == "a\nbc"
+    assert (
+        ChatTemplate(text, settings=TemplateSettings(content_format="openai")).render(prompt) == f"{parts}{[part('c')]}"
+    )
+    assert (
+        ChatTemplate(LOOP.replace("c.text", "c"), settings=TemplateSettings(content_format="string")).render(prompt)
+        == "a\nbc"
+    )
 
 
 @pytest.mark.parametrize(
