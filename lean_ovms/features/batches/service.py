@@ -40,7 +40,7 @@ UNKNOWN = "unknown"
 PIECE_LINES = 1000
 """The number of outcomes of unsent lines that are written at once."""
 KINDS = ("output", "error")
-"""The files of a batch's results."""
+"""The two files of a batch's results: of the lines that have succeeded, and of those that have failed."""
 NO_FILES = "this server does not store files; start it with --files_path"
 UNSENT = {
     "cancelled": ("batch_cancelled", "This request was not executed because the batch was cancelled."),

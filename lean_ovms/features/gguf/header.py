@@ -76,8 +76,6 @@ class Header:
     """The number of each tensor's quantization type by its name."""
     places: dict[str, tuple[int, int]]
     """For each tensor by its name, the number of its part from 0, and the offset of its data in that file."""
-    entries_end: int
-    """The offset of the metadata's end in the file."""
     start: int
     """The offset of the tensors' data in the file."""
     alignment: int
@@ -373,7 +371,6 @@ def _of_file(path: Path, parse: Callable[[Cursor], T], count: int) -> T:
 def _parse(cursor: Cursor) -> Header:
     tensors, entries = _begin(cursor)
     metadata = Metadata(_entries(cursor, entries))
-    entries_end = cursor.position
     rows = [_tensor(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT:
@@ -390,7 +387,6 @@ def _parse(cursor: Cursor) -> Header:
         tensors=shapes,
         kinds={name: kind for name, _, kind, _ in rows},
         places={name: (0, start + offset) for name, _, _, offset in rows},
-        entries_end=entries_end,
         start=start,
         alignment=alignment,
     )

@@ -83,7 +83,7 @@ class AsyncLLM:
     """A model for the tasks of one event loop: `async with AsyncLLM(model) as llm`.
 
     Any number of calls may run at once, and the engine batches them. Cancelling a task, or closing a stream, cancels
-    its request. Errors are those of LLM. The fields of a method are those of its endpoint, by name: tools for chat,
+    its request. Errors are those of LLM; an unknown field is a TypeError. The fields of a method are those of its endpoint, by name: tools for chat,
     dimensions for embed, language for transcribe, voice for speak, and so on, and model if several models are served.
     """
 
@@ -147,11 +147,6 @@ class AsyncLLM:
             sampling_params: The sampling parameters; None for the defaults of SamplingParams.
             lora_request: The adapter to use; None for the model without an adapter.
             **fields: Further fields of the completions endpoint.
-
-        Raises:
-            ValueError: The request is not valid.
-            RuntimeError: The engine fails, or the model is not open.
-            TypeError: A field is unknown.
         """
         return self._stream(partial(self.start, prompt, sampling_params, lora_request, **fields))
 
@@ -299,11 +294,6 @@ class AsyncLLM:
             pooling_params: Further fields, as an object.
             pooling_task: "embed", "token_embed", "classify" or "token_classify"; None for the model's default.
             **fields: Further fields of /pooling.
-
-        Raises:
-            ValueError: The request is not valid.
-            RuntimeError: The engine fails, or the model is not open.
-            TypeError: A field is unknown.
         """
         fields = {"task": pooling_task, "pooling_params": pooling_params, **fields}
         return PoolingRequestOutput(next(self._ids), PoolingOutput(await self._by_feature("encode", text, fields)))

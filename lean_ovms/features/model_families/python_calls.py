@@ -74,7 +74,7 @@ class _Arguments:
         self.literals = Literals(syntax.scanner, syntax.out.arguments, syntax.decode)
 
     def first(self, mark: str) -> Steps[bool]:
-        """Reads up to the first value. The call starts once it is certain that this is one."""
+        """Reads the first argument, with which it is certain that the text is a call. Returns whether there is one."""
         key, positional = yield from self._key(mark)
         if key is None:
             return False

@@ -102,8 +102,8 @@ async def _text_of(given: str, content: bytes | None, services: Services, salt: 
     """Returns the text of a file.
 
     Args:
-        given: The file in base64, or as a data URL.
-        content: The file itself, instead.
+        given: The file in base64, or as a data URL; not read if there are bytes.
+        content: The bytes of the file; None if it is in `given`.
         services: The services of the server.
         salt: The request's cache_salt.
 

@@ -49,7 +49,8 @@ INCLUDABLE = (
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 )
-"""OpenAI's closed list. All but the first two are about items that never occur here, or that are whole without it."""
+"""The values that OpenAI allows for `include`. Only the first two have an effect: the others are about tools that this
+server does not have, or about images of inputs, which items contain in any case."""
 
 TEXT_FORMAT = {"type": "text"}
 

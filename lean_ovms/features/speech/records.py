@@ -27,7 +27,7 @@ class Transcribe(NumberedRecord):
     start: int = 0
     """The number of samples that are transcribed already; the Audio records begin after them."""
     state: dict[str, Any] = field(default_factory=dict)
-    """The state of the last WindowTranscribed."""
+    """The `state` of the last WindowTranscribed, with which the request continues; empty for a new request."""
     care: int = 0
     """How the next window is computed: ALONE, or ALONE and PLAIN, which is without timestamps; 0 for the usual way."""
 

@@ -64,12 +64,7 @@ class DraftBudget:
         """Updates the balance with the measurement of a step without prompts.
 
         The first step without draft tokens after others is charged like these, since its number of rows changes, too.
-
-        Args:
-            sequences: The number of decoding sequences.
-            drafted: The number of draft tokens.
-            accepted: The number of accepted draft tokens.
-            seconds: The duration of the step, including drafting.
+        DraftSource.learn describes the parameters.
         """
         if seconds < LEAST_S:
             self.forget()

@@ -16,7 +16,7 @@ from .tensors import Tensors
 from .vision_tower import POSITIONS, VisionTower, attention
 
 LEAST, MOST = 112 * 112, 9_633_792
-"""The fewest and the most pixels of the frames of an image, of which there are two, in transformers."""
+"""The fewest and the most pixels of an image in transformers, where an image counts as two equal frames."""
 
 
 def glm4v(header: Header) -> tuple[Json, Json]:

@@ -88,13 +88,7 @@ class Vision:
     def parse(self, submit: Submit, context: int, max_characters: int) -> PromptParts:
         """Checks the text and the images of a prompt, and returns them, with videos divided into parts.
 
-        Args:
-            submit: The command with the prompt.
-            context: The model's context length in tokens, for the error.
-            max_characters: The most characters of the text.
-
-        Raises:
-            BadRequest: The prompt is not valid.
+        Raises BadRequest.
         """
         found = image_prompts.parse(submit, context, max_characters)
         parts = [self._parts(image) for image in found.images]
