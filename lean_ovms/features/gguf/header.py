@@ -76,8 +76,6 @@ class Header:
     """The number of each tensor's quantization type by its name."""
     places: dict[str, tuple[int, int]]
     """For each tensor by its name, the number of its part from 0, and the offset of its data in that file."""
-    start: int
-    """The offset of the tensors' data in the file."""
     alignment: int
     """The alignment of each tensor's data, in bytes."""
 
@@ -387,7 +385,6 @@ def _parse(cursor: Cursor) -> Header:
         tensors=shapes,
         kinds={name: kind for name, _, kind, _ in rows},
         places={name: (0, start + offset) for name, _, _, offset in rows},
-        start=start,
         alignment=alignment,
     )
 

@@ -83,8 +83,9 @@ class AsyncLLM:
     """A model for the tasks of one event loop: `async with AsyncLLM(model) as llm`.
 
     Any number of calls may run at once, and the engine batches them. Cancelling a task, or closing a stream, cancels
-    its request. Errors are those of LLM; an unknown field is a TypeError. The fields of a method are those of its endpoint, by name: tools for chat,
-    dimensions for embed, language for transcribe, voice for speak, and so on, and model if several models are served.
+    its request. Errors are those of LLM, and a TypeError for an unknown field. The fields of a method are those of its
+    endpoint, by name: tools for chat, dimensions for embed, language for transcribe, voice for speak, and so on, and
+    model if several models are served.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ def read(tmp_path, monkeypatch):
 
     def read(entries, **options):
         metadata = Metadata((f"general.sampling.{key}", value) for key, value in entries.items())
-        header = gguf.Header(metadata, {}, {}, {}, start=0, alignment=32)
+        header = gguf.Header(metadata, {}, {}, {}, alignment=32)
         monkeypatch.setattr(gguf, "read", lambda *_: header)
         (tmp_path / "x.gguf").touch()
         return model_dir.read(Config(model_path=str(tmp_path / "x.gguf"), **options)).generation_config

@@ -64,7 +64,7 @@ class Handle(Protocol):
         """Returns whether there is an output to read, which is never the case after `cancel`."""
 
     def read(self) -> Mapping[int, GuardedOutput]:
-        """Returns the outputs of one step by the numbers of their texts, 0 without a beam search; {} for a lost request.
+        """Returns the outputs of a step by the numbers of their texts, 0 without beam search; {} for a lost request.
 
         It must not be called if `can_read` is False, since GenAI would block for ever or raise an error.
         """
