@@ -448,13 +448,7 @@ class Pong(NumberedRecord):
         return self.stats
 
 
-_RECORDS: tuple[type[Record], ...] = (
-    Load,
-    Ready,
-    LoadFailed,
-    *NumberedRecord.__subclasses__(),
-    *Tokens.__subclasses__(),
-)
+_RECORDS: list[type[Record]] = [Load, Ready, LoadFailed, *NumberedRecord.__subclasses__(), *Tokens.__subclasses__()]
 CORE_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if cls not in (DataRecord, PixelsRecord)}
 """The records of the core by their kinds. Tasks of features have further ones."""
 
