@@ -19,9 +19,9 @@ from lean_ovms import features
 from lean_ovms.api.router import every
 from lean_ovms.composition import compose, manifests
 from lean_ovms.manifest import Feature
+from tests.conventions.import_rules import DOORS
 from tests.conventions.source import ROOT
 from tests.conventions.test_layout import imported
-from tools.import_rules import DOORS
 
 FOLDER = ROOT / "features"
 ALL = features.NAMES + features.HOSTS

@@ -1,4 +1,4 @@
-"""Imports between folders go one way, as tools/import_rules.txt says. Lazy and type-only imports count too."""
+"""Imports between folders go one way, as import_rules.txt says. Lazy and type-only imports count too."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.composition import compose
+from tests.conventions.import_rules import ALLOWED, EVERYTHING, FOREIGN, rule_of
 from tests.conventions.source import ROOT, imports
-from tools.import_rules import ALLOWED, EVERYTHING, FOREIGN, rule_of
 
 NO_ASYNCIO = ("engine.generation", "engine.paged", "engine.worker", "engine.protocol", "text")
 """Packages without an event loop: the engine process has one main thread, and `text` is pure functions."""

@@ -41,8 +41,8 @@ class Case:
     thinking: bool = False
 
 
-def declared(row: Row) -> dict[str, Any]:
-    name, description, parameters, _, _ = row
+def declared(name: str, description: str, parameters: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """Returns the declaration of a tool, given the first members of a Row."""
     properties = {
         key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind}
         for key, kind in parameters.items()
@@ -111,11 +111,11 @@ def chat_cases(r: random.Random) -> Iterator[Case]:
 def distractors(r: random.Random, taken: set[str], most: int = 2) -> list[dict[str, Any]]:
     words = [word for name in taken for word in name.lower().split("_") if len(word) > 3]
     rows = [row for row in SINGLE if row[0] not in taken and not any(word in row[0].lower() for word in words)]
-    return [declared(row) for row in r.sample(rows, r.randint(0, most))]
+    return [declared(*row) for row in r.sample(rows, r.randint(0, most))]
 
 
 def with_others(r: random.Random, rows: list[Row], most: int = 2) -> tuple[dict[str, Any], ...]:
-    every = [*map(declared, rows), *distractors(r, {row[0] for row in rows}, most)]
+    every = [*(declared(*row) for row in rows), *distractors(r, {row[0] for row in rows}, most)]
     tools = list({tool["function"]["name"]: tool for tool in every}.values())
     r.shuffle(tools)
     return tuple(tools)
@@ -123,7 +123,7 @@ def with_others(r: random.Random, rows: list[Row], most: int = 2) -> tuple[dict[
 
 def tool_cases(r: random.Random) -> Iterator[Case]:
     for row in SINGLE:
-        yield Case("tools", "one call", [row[3]], called(row), tools=(declared(row),))
+        yield Case("tools", "one call", [row[3]], called(row), tools=(declared(*row),))
     for row in SINGLE:
         yield Case("tools", "one call, other tools too", [row[3]], called(row), tools=with_others(r, [row]))
     for index, content, needed in RESULTS:
@@ -178,7 +178,7 @@ def fresh_cases(r: random.Random) -> Iterator[Case]:
     for tell, ask, value in heldout.FRESH_MEMORIES:
         yield Case("fresh", "memory, 2 turns", [tell.format(v=value), ask], checks.says(value))
     for row in heldout.FRESH_TOOLS:
-        for tools in ((declared(row),), with_others(r, [row])):
+        for tools in ((declared(*row),), with_others(r, [row])):
             yield Case("fresh", "one call", [row[3]], called(row), tools=tools)
     for text in heldout.FRESH_UNNEEDED:
         yield Case("fresh", "no tool fits", [text], checks.plain(checks.says("")), tools=with_others(r, [SINGLE[5]]))

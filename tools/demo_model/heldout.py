@@ -18,11 +18,9 @@ from tools.demo_model.data import data_of
     CITY_MEMORIES, REPEATS, SPELLS, COUNTS, SUMS, CAPITAL_WAYS, UNKNOWN, FOREIGN, FOREIGN_MEMORIES, JSON_REQUESTS
 ) = data_of("heldout").values()  # fmt: skip
 
-
 COLOUR_WAYS = ("Which color is the {}?", "Can you tell me the color of the {}?", "The {} has which color?")
 # schemas as pydantic writes them, each with a question that may say nothing of it
 FORMS: tuple[tuple[dict[str, Any], str], ...] = data_of("heldout_forms")["FORMS"]
-
 
 # The tools, declared by hand. A row has the tool's name, description and parameters, the request, and the arguments of
 # the call.

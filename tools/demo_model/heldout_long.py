@@ -9,17 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tools.demo_model.cases import declared
 from tools.demo_model.data import data_of
 
 ROOT = Path(__file__).resolve().parents[2]
 REMINDER = "<reminder>\nThe list of tasks is empty. Do not mention this to the user.\n</reminder>\n"
 lists = data_of("heldout_long")
-
-
-def tool(name: str, description: str, parameters: tuple[str, ...]) -> dict[str, Any]:
-    properties = {parameter: {"type": "string"} for parameter in parameters}
-    schema = {"type": "object", "properties": properties, "required": list(parameters)}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 def document(tokens: int, count: Callable[[str], int]) -> str:
@@ -37,6 +32,7 @@ def conversations(
 ) -> list[tuple[list[dict[str, str]], list[dict[str, Any]]]]:
     """Returns messages and tools for each question, after a system prompt of about this many tokens."""
     system = lists["INSTRUCTIONS"] + document(tokens, count)
-    tools = [tool(*row) for row in lists["TOOLS"]] if with_tools else []
+    rows = lists["TOOLS"] if with_tools else ()
+    tools = [declared(name, about, dict.fromkeys(parameters, "string")) for name, about, parameters in rows]
     asked = [(REMINDER if i % 2 else "") + question for i, question in enumerate(lists["QUESTIONS"])]
     return [([{"role": "system", "content": system}, {"role": "user", "content": text}], tools) for text in asked]
