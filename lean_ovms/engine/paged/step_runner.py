@@ -32,7 +32,7 @@ class Outputs:
     """Makes the records of each step's results for the front end. This is the hot path: it runs once per token."""
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
-        """Creates the object, without records. It removes finished requests from `requests`."""
+        """Begins without records. Requests that finish are removed from `requests`."""
         self.out: list[Record] = []
         """The records. It is always the same list object."""
         self.changed: list[Sequence] = []

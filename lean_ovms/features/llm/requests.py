@@ -14,7 +14,7 @@ from ...types import Json
 CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 """Attributes of StructuredOutputsParams of which one is given."""
 NO_EFFECT = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
-"""Others, of vLLM's other libraries: the schema says what its objects and blanks are."""
+"""Attributes that have no effect here: a schema alone says which properties and which white space are allowed."""
 
 
 @dataclass

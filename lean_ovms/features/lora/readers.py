@@ -16,7 +16,7 @@ def applied(text: str) -> str:
 
 
 def scaled(text: str) -> str:
-    """Translates PATH:SCALE with commas between several."""
+    """Translates adapters in the form PATH:SCALE, with commas between them."""
     found = []
     for part in text.split(","):
         path, colon, number = part.rpartition(":")

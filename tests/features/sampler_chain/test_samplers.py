@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.features.sampler_chain import fields
-from lean_ovms.features.sampler_chain.child import candidates as filters
-from lean_ovms.features.sampler_chain.child.candidates import Candidates
+from lean_ovms.features.sampler_chain.child import filters
 from lean_ovms.features.sampler_chain.child.chain import Chain
 from lean_ovms.features.sampler_chain.child.dry import LONGEST, Breakers, Dry, breakers_of
+from lean_ovms.features.sampler_chain.child.filters import Candidates
 from lean_ovms.features.sampler_chain.child.selectors import AdaptiveP, Mirostat
 from lean_ovms.types import SamplingParams
 from tests.features.sampler_chain import reference

@@ -49,9 +49,9 @@ class BlockRead:
     parent: Parent
     """The parent of the sequence's first block."""
     cached: list[int]
-    """The blocks in memory, each with a reference."""
+    """The blocks in memory, on each of which the read holds a reference."""
     blocks: list[int]
-    """The blocks into which is read, each with a reference."""
+    """The blocks that receive the data, on each of which the read holds a reference."""
     keys: list[bytes]
     """The key on disk of each of these blocks."""
     tokens: list[array[int]]

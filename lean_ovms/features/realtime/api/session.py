@@ -168,7 +168,10 @@ class TranscriptionSession:
         await self._socket.send(orjson.dumps(event))
 
     async def model(self, name: str = "") -> SpeechModel:
-        """Returns the model of this name, the settings' or the only one, loaded if unknown. Raises RequestError."""
+        """Returns a model, which is loaded first if it never was. Raises RequestError.
+
+        The name "" stands for the model of the settings, or else for the only one.
+        """
         registry = self.services.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:

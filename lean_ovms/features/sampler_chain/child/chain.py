@@ -18,9 +18,9 @@ from ....engine.paged.sampling.logits_processors import counts_of, penalise
 from ....engine.paged.sampling.random_sampling import uniform
 from ....engine.paged.sequence import Sequence
 from ..fields import uses_dry, uses_xtc
-from . import candidates as filters
-from .candidates import FORBIDDEN, Candidates
+from . import filters
 from .dry import Dry, breakers_of
+from .filters import FORBIDDEN, Candidates
 from .selectors import AdaptiveP, Mirostat, Selector
 
 Sampler = Callable[[Candidates], None]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ....engine.paged.sampling import reductions
 from ....types import Json
-from .candidates import FORBIDDEN, Candidates, Row, top_k
+from .filters import FORBIDDEN, Candidates, Row, top_k
 
 OBSERVED = 100
 """The number of the likeliest tokens from which the first Mirostat estimates Zipf's exponent."""

@@ -17,7 +17,7 @@ from .whisper_files import HOP
 N_FFT = 400
 """Samples of a frame."""
 MIN_POWER = 1e-10
-"""The least power of a band, which has a logarithm."""
+"""The power that stands for any lower one of a band, since 0 has no logarithm."""
 RANGE = 8.0
 """How far logarithms may be below the highest one."""
 LINEAR_HZ = 200.0 / 3
