@@ -23,7 +23,7 @@ from .signatures import omitted_text
 ROLES = ("user", "assistant", "system")
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 RESULT_ENDS = "_tool_result"
-"""The end of the types of results of Anthropic's own tools."""
+"""The ends of the types of blocks with a result of one of Anthropic's own tools."""
 UNSHOWN = ("container_upload", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal")
 """The types of blocks without any content for the model."""
 SUMMARY = "Summary of the conversation so far:\n"

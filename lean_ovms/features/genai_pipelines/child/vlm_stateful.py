@@ -68,7 +68,7 @@ class VlmStateful(StatefulPipeline):
         self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._short_config(1))
 
     def _measure_images(self, sizes: list[Size]) -> list[int]:
-        """Returns the number of tokens of a prompt with a black image between two letters, for each size of the image."""
+        """Returns the number of tokens of a prompt with a black image between two letters, for each image size."""
         results = [self._generate_with_images(with_black_image(*size), self._short_config(1)) for size in sizes]
         return [int(result.perf_metrics.get_num_input_tokens()) for result in results]
 

@@ -51,7 +51,8 @@ The prompt of one goes by any of its names, and there may be none, as in sentenc
 PROMPT_FIELDS = ("prompt_name", "input_type", "jina_task")
 """The values that name a prompt; the first one that is set counts. The last is the field `task` of /embeddings."""
 OTHER_INPUT_TYPES = ("classification", "clustering", "image")
-"""Cohere's other ones. Its client always sends one, so a model without prompts accepts them."""
+"""Values of input_type at Cohere that name no side of a search. Its client always sends a value, so a model without
+prompts accepts these, too."""
 
 
 @dataclass(slots=True, kw_only=True)
