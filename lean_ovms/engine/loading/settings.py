@@ -191,23 +191,12 @@ def resolve(
     Raises:
         StartError: Options are incompatible with each other, the model or the device; the message names them.
     """
-    properties = _properties(config)
-    drafts = drafts_of(config)
+    properties, drafts = _properties(config), drafts_of(config)
     lookup = bool(properties.pop("prompt_lookup", False)) or drafts.lookup
-    if lookup and drafts.model:
-        raise StartError("--draft_model_path and prompt lookup cannot be used together")
-    speculative = _draft_kind(drafts, paged) or ("prompt_lookup" if lookup else _mtp(config, drafts, paged))
-    if drafts.mtp == "true" and speculative != "mtp":
-        raise StartError("--mtp true cannot be used together with --draft_model_path or prompt lookup")
+    speculative = _speculative(config, drafts, lookup=lookup, paged=paged)
     model = model_config.read(config.model_dir)
     draft = model_config.read(drafts.model) if drafts.model else None
-    known = [length for length in (model_config.context_length(model), config.max_model_len) if length]
-    context = min(known, default=UNKNOWN_CONTEXT)
-    if not known:
-        said = (
-            "the context length of %s is unknown (config.json); %d tokens are assumed, which --max_model_len can change"
-        )
-        log.warning(said, config.model_dir, context)
+    context = _context(config, model)
     block_size = tokens_per_block(devices_in(config.target_device, available))
     blocks = 0
     if not config.cache_size:
@@ -238,6 +227,32 @@ def resolve(
         draft_context=min(context, model_config.context_length(draft) or context) if draft is not None else 0,
         head=_head(config, drafts, speculative),
     )
+
+
+def _speculative(config: EngineConfig, drafts: Drafts, *, lookup: bool, paged: bool) -> str:
+    """Returns the kind of speculative decoding. Raises StartError for options that exclude each other.
+
+    Args:
+        config: The engine's configuration.
+        drafts: The options of draft models and heads.
+        lookup: Whether requests can ask for prompt lookup.
+        paged: Whether the settings are for the paged engine.
+    """
+    if lookup and drafts.model:
+        raise StartError("--draft_model_path and prompt lookup cannot be used together")
+    found = _draft_kind(drafts, paged) or ("prompt_lookup" if lookup else _mtp(config, drafts, paged))
+    if drafts.mtp == "true" and found != "mtp":
+        raise StartError("--mtp true cannot be used together with --draft_model_path or prompt lookup")
+    return found
+
+
+def _context(config: EngineConfig, model: Json) -> int:
+    """Returns the most tokens of a prompt and its answer together, given the model's config.json."""
+    if known := [length for length in (model_config.context_length(model), config.max_model_len) if length]:
+        return min(known)
+    said = "the context length of %s is unknown (config.json); %d tokens are assumed, which --max_model_len can change"
+    log.warning(said, config.model_dir, UNKNOWN_CONTEXT)
+    return UNKNOWN_CONTEXT
 
 
 def _head(config: EngineConfig, drafts: Drafts, speculative: str) -> Path | None:
