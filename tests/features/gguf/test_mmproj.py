@@ -16,8 +16,8 @@ from lean_ovms.engine.paged.network import file_of
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.choice import GenAiPipelines
-from lean_ovms.features.gguf import header, mmproj_file
-from lean_ovms.features.gguf.child import gemma4_vision, lfm2_vision
+from lean_ovms.features.gguf import header
+from lean_ovms.features.gguf.child import engine_file, gemma4_vision, lfm2_vision
 from lean_ovms.features.gguf.child.mmproj import PROJECTORS, Mmproj
 from lean_ovms.features.gguf.child.tensors import Tensors
 from lean_ovms.features.vision.child.networks import VisionNetworks
@@ -125,8 +125,8 @@ def test_a_split_model_has_its_file_one_folder_above(tmp_path):
     near, above = tmp_path / "Q4" / "mmproj-b.gguf", tmp_path / "mmproj-F16.gguf"
     for file in (whole, first, second, near, above):
         file.touch()
-    assert mmproj_file.find(first, "") == [near, above]
-    assert mmproj_file.find(whole, "") == [near]
+    assert engine_file.mmproj_files(first, "") == [near, above]
+    assert engine_file.mmproj_files(whole, "") == [near]
 
 
 @pytest.mark.parametrize(

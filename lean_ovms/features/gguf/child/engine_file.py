@@ -10,8 +10,8 @@ from typing import Any
 from ....config import EngineConfig
 from ....engine.paged.network import NetworkEdit, NotPageable, VisionFile, WeightsSource
 from ....errors import StartError
-from .. import mmproj_file
-from ..feature import GgufOptions
+from ....repository import model_file
+from ..feature import NONE, GgufOptions
 from . import network, pooling_network
 from .tokenizer import GgufTokenizer
 
@@ -30,7 +30,7 @@ class GgufEngineFile:
     def vision_file(self, config: EngineConfig) -> VisionFile | None:
         """Returns the mmproj file that reads images for the model, or None if the model has none."""
         option = config.of(GgufOptions).mmproj
-        paths = mmproj_file.find(self._path, option)
+        paths = mmproj_files(self._path, option)
         if not paths:
             return None
         from .mmproj import Mmproj  # late, because text models do not need it
@@ -38,14 +38,9 @@ class GgufEngineFile:
         return Mmproj.first(paths, self._path, named=bool(option))
 
     def without_images(self, config: EngineConfig, reason: str) -> None:
-        """Logs that the model's mmproj file is not used, and why. Raises StartError if --mmproj names the file.
-
-        Args:
-            config: The options of the model.
-            reason: Why the engine reads no images.
-        """
+        """Logs that the model's mmproj file is not used, and why. Raises StartError if --mmproj names the file."""
         option = config.of(GgufOptions).mmproj
-        for path in mmproj_file.find(self._path, option)[:1]:
+        for path in mmproj_files(self._path, option)[:1]:
             if option:
                 raise StartError(f"--mmproj {option}: {reason}")
             log.warning("%s reads text only, and does not use %s: %s", self._path.name, path.name, reason)
@@ -64,3 +59,24 @@ class GgufEngineFile:
     def pooling_network(self, output: str) -> Any:
         """Builds the network of a pooling model with this output."""
         return pooling_network.read(self._path, output)
+
+
+def mmproj_files(model: Path, option: str) -> list[Path]:
+    """Returns the paths of possible mmproj files for a model, the likeliest first. Raises StartError.
+
+    The option is that of --mmproj, which names the file; "" searches the folder of the model.
+    """
+    if option == NONE:
+        return []
+    if option:
+        if not Path(option).is_file():
+            raise StartError(f"--mmproj {option}: no such file")
+        return [Path(option)]
+    # A split model has its own folder, so the projector may be in the one above.
+    split = model_file.parts(model) != [model]
+    top, pattern = model.parent, f"*{model.suffix}"
+    found = [*top.glob(pattern), *(top.parent.glob(pattern) if split else ())]
+    if split:
+        top = top.parent
+    names = (str(file.relative_to(top)) for file in found)
+    return [top / name for name in model_file.vision_files(names, str(model.relative_to(top)))]
