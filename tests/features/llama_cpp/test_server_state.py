@@ -10,6 +10,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.repository.model_dir import ModelDir
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, MakePooling, get, post, whole
 from tests.fakes import FakeEngine
@@ -39,6 +40,10 @@ async def test_props(make_app: MakeApp) -> None:
         "eos_token": "<eos>",
         "is_sleeping": False,
     }
+    for seed, shown in ((42, 42), (-1, 4294967295)):
+        app.registry.get("m", TextModel).directory = ModelDir(generation_config={"seed": seed})
+        settings = (await whole(await get(app, "/props")))["default_generation_settings"]
+        assert settings["params"]["seed"] == shown
     app, _ = await make_app(without="slots")
     assert (await whole(await get(app, "/props")))["endpoint_slots"] is False
 

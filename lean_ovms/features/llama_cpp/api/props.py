@@ -79,4 +79,5 @@ def _defaults(model: Model) -> Json | None:
     defaults = model.directory.generation_config
     sampling = build_sampling(SAMPLING.defaults, Defaults(defaults), model.config)
     sampling, _ = sampler_chain.adjust({}, sampling, model.capabilities, defaults)
-    return settings(replace(sampling, seeds=(UINT32_MAX,)))
+    seed = defaults.get("seed")
+    return settings(sampling if type(seed) is int and seed != -1 else replace(sampling, seeds=(UINT32_MAX,)))
