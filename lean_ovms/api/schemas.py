@@ -86,7 +86,7 @@ ROLE: Json = {"enum": ["system", "developer", "user", "assistant", "tool"]}
 def _messages(part: Json) -> Json:
     message = object_of(
         {"role": {"enum": [*ROLE["enum"], "function"]}},
-        content=any_of(STRING, array(part), NULL),
+        content=any_of(STRING, array(any_of(STRING, part)), NULL),
         tool_calls=any_of(array(object_of({"function": object_of({"name": STRING})})), NULL),
         tool_call_id={"description": "id of the tool call that a message of the role tool answers"},
         reasoning_content={"description": "reasoning of an assistant message"},

@@ -28,6 +28,8 @@ MOST_LEFT_OUT = 16
 """The most parts from tools that are left out of one prompt because they cannot be loaded. They are dropped one by one,
 and each time all other parts are loaded again."""
 PLAIN = "image placeholders in messages of the assistant and of tools are treated as plain text"
+TYPELESS = ("text", "image_url", "video_url", "audio_url", "input_audio")
+"""The types of parts that may lack their type, since they have a member of that name."""
 _ANSWERS = ("assistant", "tool")
 """The roles of messages that are not written by the user."""
 _T = TypeVar("_T")
@@ -154,7 +156,8 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
     """Checks a content part of a message, and returns it in the form of the chat API.
 
     Args:
-        part: The part; a refusal, or a part in the form of the Responses API, is accepted too, as in vLLM.
+        part: The part. A text alone, a refusal, a part in the form of the Responses API, and one without a type are
+            accepted too, as in vLLM.
         param: The name of the field that holds the part, for errors.
         composition: The features of the server, some of which read parts other than text.
         of_tool: Whether a tool returned the part. If so, a text replaces one that cannot be read, as a file by id.
@@ -162,9 +165,13 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
     Raises:
         BadRequest: The part is not well-formed, or no feature reads its type and it is not from a tool.
     """
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
     if not isinstance(part, dict):
         raise BadRequest(f"{_INVALID}content array should contain objects", param=param)
     kind = part.get("type")
+    if kind is None and (kind := next((name for name in TYPELESS if name in part), None)):
+        part = {**part, "type": kind}
     if not isinstance(kind, str):
         raise BadRequest(f"{_INVALID}content object type missing", param=param)
     if kind in ("text", "refusal", "input_text", "output_text"):

@@ -352,6 +352,23 @@ async def test_parts_of_the_responses_api_are_read(make_app: MakeApp) -> None:
     assert (await post(app, PATH, ask(messages=missing))).status == 400
 
 
+async def test_texts_alone_and_parts_without_a_type_are_read_as_in_vllm(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    messages = [{"role": "user", "content": ["a", {"text": "b"}, {"type": None, "text": "c"}]}]
+    assert (await post(app, PATH, ask(messages=messages))).status == 200
+    assert engine.submitted[0][0] == "user:a\nb\nc;"
+    for part, said in (
+        ({"image_url": "https://x/y.png"}, "supports only text input, but image_url"),
+        ({"name": "x"}, "content object type missing"),
+        ({"type": 5, "text": "x"}, "content object type missing"),
+        (5, "content array should contain objects"),
+    ):
+        response = await post(app, PATH, ask(messages=[{"role": "user", "content": [part]}]))
+        error = (await whole(response))["error"]
+        assert (response.status, error["param"]) == (400, "messages[0].content[0]")
+        assert said in error["message"]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

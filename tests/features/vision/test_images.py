@@ -76,7 +76,7 @@ async def test_tags_are_numbered_in_the_order_of_the_conversation(vision_app: tu
     talk = [
         user(part(RED), "one"),
         {"role": "assistant", "content": "ok"},
-        user("two", part(BLUE), "three", {"type": "image_url", "image_url": RED}),
+        user("two", part(BLUE), "three", {"image_url": RED}),
     ]
     assert (await chat(app, *talk)).status == 200
     assert engine.submitted[0][0] == (
