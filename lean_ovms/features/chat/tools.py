@@ -70,18 +70,27 @@ def _tool(tool: Any, param: str) -> Json:
         function = tool["function"]
         if not isinstance(function, dict):
             raise BadRequest("Function is not a valid JSON object", param=param)
-        function = {key: value for key, value in function.items() if value is not None}
+        function = _members(function)
     else:
         if not isinstance(tool.get("type"), str):
             raise BadRequest("Tool type is missing or invalid", param=param)
         if tool["type"] != "function":
             raise BadRequest("Only function tools are supported", param=param)
-        function = {key: value for key, value in tool.items() if key != "type" and value is not None}
+        function = _members({key: value for key, value in tool.items() if key != "type"})
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
     if "parameters" in function and not isinstance(function["parameters"], dict):
         raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.function.parameters")
     return {**(tool if "function" in tool else {}), "type": "function", "function": function}
+
+
+def _members(function: Json) -> Json:
+    """Returns the members that say something: neither null nor `strict: false`, which is the default.
+
+    Clients of the Responses API have to send `strict`. Templates would show it to models that have not seen it in
+    training, and the same tools would be another prompt than in the other APIs.
+    """
+    return {k: v for k, v in function.items() if v is not None and not (k == "strict" and v is False)}
 
 
 def _named(choice: Json) -> str:

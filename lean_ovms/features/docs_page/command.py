@@ -13,7 +13,7 @@ from ..admin.client import connect, is_url
 
 NOTES = """The server contains the documentation of its own version, so no internet access is needed. Without URL, the
 command uses the server that runs with these options on this machine, such as --rest_port 9000. With words,
-it prints the sections that contain all of them: lean_ovms docs limit memory."""
+it opens the sections that contain all of them: lean_ovms docs limit memory."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:

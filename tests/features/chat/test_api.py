@@ -306,12 +306,13 @@ async def test_effort_and_verbosity_reach_the_template(make_app: MakeApp) -> Non
         assert engine.submitted[-1][0] == prompt
 
 
-async def test_null_in_a_tool_is_absent(make_app: MakeApp) -> None:
+async def test_null_and_the_default_of_strict_in_a_tool_are_absent(make_app: MakeApp) -> None:
     app, engine = await make_app(lambda *_: say("x"), chat_template="{{ tools | tojson }}")
-    function = {"name": "f", "description": None, "parameters": None, "strict": None}
-    for tool in ({"type": "function", "function": function}, {"type": "function", **function}):
-        assert (await post(app, PATH, ask(tools=[tool]))).status == 200
-        assert engine.submitted[-1][0] == '[{"type": "function", "function": {"name": "f"}}]'
+    for strict in (None, False):
+        function = {"name": "f", "description": None, "parameters": None, "strict": strict}
+        for tool in ({"type": "function", "function": function}, {"type": "function", **function}):
+            assert (await post(app, PATH, ask(tools=[tool]))).status == 200
+            assert engine.submitted[-1][0] == '[{"type": "function", "function": {"name": "f"}}]'
 
 
 async def test_old_function_calling_is_read_as_tool_calls(make_app: MakeApp) -> None:
