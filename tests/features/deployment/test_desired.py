@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -84,18 +85,22 @@ def loading(found: DesiredState) -> str:
     return " ".join(("r" if one.on_demand else "s") + "P" * one.permanent for one in found.models)
 
 
-def test_the_models_of_a_repository_are_loaded_by_their_requests(repository: Path) -> None:
-    found = of(repository)
-    assert (loading(found), found.max_loaded) == ("r r r", 0)
-    assert loading(of(repository, load_models="start")) == "sP sP sP"
-    assert loading(of(repository, load_models="start", model_idle_timeout_s=5.0)) == "s s s"
-    assert of(repository, max_loaded_models=2).max_loaded == 2
-
-
-def test_a_single_model_is_loaded_at_the_start(repository: Path) -> None:
-    assert loading(of(repository, model_name="b")) == "sP"
-    assert loading(of(repository, model_name="b", model_idle_timeout_s=5.0)) == "s"
-    assert loading(of(repository, model_name="b", load_models="request")) == "r"
+@pytest.mark.parametrize(
+    ("options", "loads"),
+    [
+        ({}, "r r r"),
+        ({"load_models": "start"}, "sP sP sP"),
+        ({"load_models": "start", "model_idle_timeout_s": 5.0}, "s s s"),
+        ({"model_name": "b"}, "sP"),
+        ({"model_name": "b", "model_idle_timeout_s": 5.0}, "s"),
+        ({"model_name": "b", "load_models": "request"}, "r"),
+    ],
+)
+def test_requests_load_the_models_of_a_repository_and_the_start_a_single_one(
+    repository: Path, options: dict[str, Any], loads: str
+) -> None:
+    assert loading(of(repository, **options)) == loads
+    assert [of(repository, max_loaded_models=most, **options).max_loaded for most in (0, 2)] == [0, 2]
 
 
 def test_a_name_that_no_text_can_be_leaves_the_other_models(repository: Path) -> None:
@@ -146,8 +151,9 @@ def test_a_folder_with_one_gguf_model_is_that_model(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_model_that_does_not_generate_tell_its_task(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"architectures": ["BertForTokenClassification"]}')
-    assert only(Config(model_path=str(tmp_path))).config.task == "token_classify"
+    for kind, task in (("SpeechT5ForTextToSpeech", "text2speech"), ("BertForTokenClassification", "token_classify")):
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": [kind]}))
+        assert only(Config(model_path=str(tmp_path))).config.task == task
     assert only(Config(model_path=str(tmp_path), task="text_generation")).config.task == "text_generation"
     (tmp_path / "graph.pbtxt").write_text(
         'node { calculator: "EmbeddingsCalculatorOV" node_options { [type.googleapis.com / '
@@ -155,11 +161,6 @@ def test_the_files_of_a_model_that_does_not_generate_tell_its_task(tmp_path: Pat
     )
     found = only(Config(model_path=str(tmp_path))).config
     assert (found.task, found.value("normalize"), found.value("pooling")) == ("embeddings", "false", "LAST")
-
-
-def test_the_files_of_a_model_that_speaks_tell_its_task(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"architectures": ["SpeechT5ForTextToSpeech"]}')
-    assert only(Config(model_path=str(tmp_path))).config.task == "text2speech"
 
 
 def test_a_flag_of_another_task_is_an_error() -> None:  # as in OVMS

@@ -19,21 +19,24 @@ def touch(root: Path, *names: str) -> None:
         (root / name).touch()
 
 
-def test_the_example_of_the_documentation(tmp_path: Path) -> None:
-    """The example is from OVMS's docs/starting_server.md, without its classic model."""
-    touch(tmp_path, "meta/llama4/graph.pbtxt", "meta/llama3.1/graph.pbtxt", "llama3.2/graph.pbtxt")
-    assert servable(tmp_path) == ["llama3.2", "meta/llama3.1", "meta/llama4"]
-
-
-def test_models_without_a_graph_are_listed_and_what_is_inside_a_model_is_not(tmp_path: Path) -> None:
-    touch(tmp_path, "org/m/openvino_model.xml", "org/m/org-draft/openvino_model.xml", "v/openvino_language_model.xml")
-    touch(tmp_path, "empty/notes.txt", ".pull/org--x/ready/openvino_model.xml", "graph.pbtxt")
-    assert servable(tmp_path) == ["org/m", "v"]
-
-
-def test_a_model_that_speaks_is_listed(tmp_path: Path) -> None:
-    touch(tmp_path, "org/speecht5/openvino_vocoder.xml", "kokoro/openvino_model.xml", "kokoro/voices/a.bin")
-    assert servable(tmp_path) == ["kokoro", "org/speecht5"]
+@pytest.mark.parametrize(
+    ("files", "listed"),
+    [
+        # The example of OVMS's docs/starting_server.md, without its classic model.
+        (
+            "meta/llama4/graph.pbtxt meta/llama3.1/graph.pbtxt llama3.2/graph.pbtxt",
+            "llama3.2 meta/llama3.1 meta/llama4",
+        ),
+        # Models without a graph; what is inside a model is none.
+        ("org/m/openvino_model.xml org/m/org-draft/openvino_model.xml v/openvino_language_model.xml", "org/m v"),
+        ("empty/notes.txt .pull/org--x/ready/openvino_model.xml graph.pbtxt", ""),
+        # Models that speak.
+        ("org/speecht5/openvino_vocoder.xml kokoro/openvino_model.xml kokoro/voices/a.bin", "kokoro org/speecht5"),
+    ],
+)
+def test_models_are_known_by_their_files(tmp_path: Path, files: str, listed: str) -> None:
+    touch(tmp_path, *files.split())
+    assert servable(tmp_path) == listed.split()
 
 
 def test_files_of_models_are_listed_by_their_paths_but_a_single_one_by_its_folder(tmp_path: Path) -> None:
@@ -48,9 +51,9 @@ def test_files_of_models_are_listed_by_their_paths_but_a_single_one_by_its_folde
 
 
 def test_no_directory_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no such directory"):
-        servable(tmp_path / "none")
-    assert servable(tmp_path) == []
+    for serve in (servable, lambda path: models_of(path, compose()), lambda path: place(path, "m")):
+        with pytest.raises(StartError, match="no such directory"):
+            serve(tmp_path / "none")
 
 
 def test_a_directory_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +118,6 @@ def test_a_command_that_fetches_models_is_named_where_there_is_one(tmp_path: Pat
         with pytest.raises(WrongOptions) as raised:
             models_of(tmp_path, compose(without))
         assert str(raised.value) == begin + advice
-
-
-def test_a_repository_that_is_not_there_cannot_be_served(tmp_path: Path) -> None:
-    for serve in (lambda path: models_of(path, compose()), lambda path: place(path, "m")):
-        with pytest.raises(WrongOptions, match="no such directory"):
-            serve(tmp_path / "none")
 
 
 def test_a_message_names_some_of_many(tmp_path: Path) -> None:
