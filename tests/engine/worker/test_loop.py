@@ -176,25 +176,21 @@ def drained(queue):
     return list(iter(queue.next, None))
 
 
-def test_one_client_is_served_in_its_order():
-    queue, commands = CommandQueue(), [submit(1, "a"), Encode(2, ["x"], False, "a"), submit(3, "a")]
+@pytest.mark.parametrize(
+    ("commands", "order"),
+    [
+        ([submit(1, "a"), Encode(2, ["x"], False, "a"), submit(3, "a")], [1, 2, 3]),
+        # Clients take turns.
+        ([*(submit(i, "a") for i in range(5)), submit(10, "b")], [0, 10, 1, 2, 3, 4]),
+        # Commands without a client are not behind those of one.
+        ([submit(1, "a"), submit(2, "a"), submit(3, "a"), Ping(7), Decode(8, [1], True)], [1, 7, 2, 8, 3]),
+    ],
+)
+def test_a_client_is_served_in_its_order_and_all_take_turns(commands, order):
+    queue = CommandQueue()
     queue.extend(commands)
-    assert drained(queue) == commands
+    assert [command.id for command in drained(queue)] == order
     assert not queue
-
-
-def test_clients_take_turns():
-    queue = CommandQueue()
-    queue.extend([submit(i, "a") for i in range(5)])
-    queue.extend([submit(10, "b")])
-    assert [command.id for command in drained(queue)] == [0, 10, 1, 2, 3, 4]
-
-
-def test_commands_without_a_client_are_not_behind_those_of_one():
-    queue = CommandQueue()
-    queue.extend([submit(i, "a") for i in range(1, 4)])
-    queue.extend([Ping(7), Decode(8, [1], True)])
-    assert [command.id for command in drained(queue)] == [1, 7, 2, 8, 3]
 
 
 def test_a_cancellation_stays_behind_its_request():

@@ -29,18 +29,14 @@ async def reload_(app: App) -> Any:
     return response.status, await whole(response)
 
 
-async def test_a_served_model_is_available_as_version_1(make_app: MakeApp) -> None:
-    app, _ = await make_app()
-    response = await get(app, "/v1/config")
-    assert response.status == 200
-    assert await whole(response) == {"m": status("AVAILABLE")}
-
-
-async def test_a_model_that_is_coming_is_loading(make_app: MakeApp) -> None:
+async def test_the_state_of_each_model_that_is_or_was_served(make_app: MakeApp) -> None:
     app, engine = await make_app()
-    for state in ("loading", "restarting"):
+    app.registry.unloaded = {"gone": "END", "going": "UNLOADING"}
+    for state, shown in (("ready", "AVAILABLE"), ("loading", "LOADING"), ("restarting", "LOADING")):
         engine.state = state
-        assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING")}
+        response = await get(app, "/v1/config")
+        assert response.status == 200
+        assert await whole(response) == {"m": status(shown), "gone": status("END"), "going": status("UNLOADING")}
 
 
 async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
@@ -73,13 +69,6 @@ async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp
     app.registry.models["m"].failure = StartError("x", reason="Its graph is not valid.")
     told = "Its replacement could not be loaded. Its graph is not valid."
     assert await whole(await get(app, "/v1/config")) == {"m": status("AVAILABLE", "FAILED_PRECONDITION", told)}
-
-
-async def test_models_that_were_served_once_are_listed_as_such(make_app: MakeApp) -> None:
-    app, _ = await make_app()
-    app.registry.unloaded = {"gone": "END", "going": "UNLOADING"}
-    found = await whole(await get(app, "/v1/config"))
-    assert found == {"m": status("AVAILABLE"), "gone": status("END"), "going": status("UNLOADING")}
 
 
 class FakeManager:

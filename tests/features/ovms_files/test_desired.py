@@ -270,22 +270,17 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
         by_name(tmp_path / "no.json")
 
 
-def test_metrics_are_switched_on_by_the_file(tmp_path: Path) -> None:
-    path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": {"enable": True}})
-    assert server_config(Config(config_path=str(path))).value("metrics_enable") is True
+def test_metrics_are_switched_on_by_the_file_or_otherwise_unless_the_server_has_none(tmp_path: Path) -> None:
+    def config(enable: bool, **options: Any) -> Config:
+        metrics = {"enable": enable, "metrics_list": ["x"]}
+        path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": metrics})
+        return server_config(Config(config_path=str(path), **options))
 
-
-def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp_path: Path) -> None:
-    monitoring = {"metrics": {"enable": False, "metrics_list": ["x"]}}
-    path = write_config(tmp_path, model_config_list=[], monitoring=monitoring)
-    assert server_config(Config(config_path=str(path))).value("metrics_enable") is False
-    assert server_config(Config(config_path=str(path), metrics_enable=True)).value("metrics_enable") is True
-
-
-def test_metrics_that_the_server_has_not_are_not_switched_on(tmp_path: Path) -> None:
-    path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": {"enable": True}})
+    assert config(True).value("metrics_enable") is True
+    assert config(False).value("metrics_enable") is False
+    assert config(False, metrics_enable=True).value("metrics_enable") is True
     with pytest.raises(StartError, match="sets metrics_enable, an option of a feature that was left out"):
-        server_config(Config(config_path=str(path), without="metrics"))
+        config(True, without="metrics")
 
 
 def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:

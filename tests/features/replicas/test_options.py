@@ -149,25 +149,26 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_each_socket_gets_a_replica(machine: Machine) -> None:
-    machine.has(sockets=2, nodes=1, cores=4, threads=2)
-    assert shares(2, machine.root) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]]
-
-
-def test_the_nodes_of_a_socket_stay_together(machine: Machine) -> None:
-    machine.has(sockets=2, nodes=2, cores=2)
-    assert shares(2, machine.root) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert shares(4, machine.root) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-def test_a_node_is_divided_by_cores_with_both_of_their_threads(machine: Machine) -> None:
-    machine.has(sockets=2, nodes=1, cores=4, threads=2)
-    assert shares(4, machine.root) == [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]
-
-
-def test_no_replica_has_cores_of_two_nodes_where_there_are_enough_replicas(machine: Machine) -> None:
-    machine.has(sockets=2, nodes=1, cores=4)
-    assert shares(3, machine.root) == [[0, 1], [2, 3], [4, 5, 6, 7]]
+@pytest.mark.parametrize(
+    ("parts", "shared"),
+    [
+        # Each socket gets a replica.
+        ((2, 1, 4, 2), [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]]),
+        # The nodes of a socket stay together.
+        ((2, 2, 2), [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ((2, 2, 2), [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        # A node is divided by cores, with both of their threads, and by threads only where cores are too few.
+        ((2, 1, 4, 2), [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]),
+        ((1, 1, 1, 2), [[0], [1]]),
+        # No replica has cores of two nodes where there are enough replicas.
+        ((2, 1, 4), [[0, 1], [2, 3], [4, 5, 6, 7]]),
+    ],
+)
+def test_a_machine_is_shared_out_by_sockets_nodes_and_cores(
+    machine: Machine, parts: tuple[int, ...], shared: list[list[int]]
+) -> None:
+    machine.has(*parts)
+    assert shares(len(shared), machine.root) == shared
 
 
 def test_only_processors_that_this_process_may_use_are_shared_out(machine: Machine) -> None:
@@ -175,11 +176,6 @@ def test_only_processors_that_this_process_may_use_are_shared_out(machine: Machi
     assert shares(2, machine.root) == [[1, 2], [5, 6]]
     machine.allows({1, 2})
     assert shares(2, machine.root) == [[1], [2]]
-
-
-def test_threads_of_a_core_are_divided_where_cores_are_too_few(machine: Machine) -> None:
-    machine.has(sockets=1, nodes=1, cores=1, threads=2)
-    assert shares(2, machine.root) == [[0], [1]]
 
 
 def test_a_system_without_nodes_is_one_node(machine: Machine) -> None:
