@@ -15,48 +15,35 @@ from starlette.routing import Mount
 
 from lean_ovms.errors import TooManyRequests, error_response
 from lean_ovms.features.asgi.adapter import Asgi
-from lean_ovms.features.websocket.types import Close, Upgrade, WebSocket
+from lean_ovms.features.websocket.types import Upgrade
 from lean_ovms.types import Request, Response
+from tests.features.websocket.fakes import Echo
 
 
-class Echo:
-    """Sends back what it receives. `requests` has the handshakes, `closed` the responses that were closed."""
+class Greeter(Echo):
+    """An Echo with a subprotocol and a header. `requests` has the handshakes; with `refusal`, it refuses them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[Request] = []
-        self.cancelled = self.closed = 0
         self.refusal: Response | None = None
+        self.size = 100
 
     async def handle(self, request: Request) -> Response:
         self.requests.append(request)
+        upgrade = await super().handle(request)
         if self.refusal is not None:
             return self.refusal
-        upgrade = Upgrade(self.serve, subprotocol="realtime", max_message_bytes=100)
+        assert isinstance(upgrade, Upgrade)
+        upgrade.subprotocol = "realtime"
         upgrade.headers.append(("X-Request-Id", "7"))
-        upgrade.on_close.append(self._close)
         return upgrade
-
-    def _close(self) -> None:
-        self.closed += 1
-
-    async def serve(self, websocket: WebSocket) -> Close:
-        try:
-            while True:
-                message = await websocket.receive()
-                if message.data == b"bye":
-                    return Close(4000, "as you wish")
-                if message.data == b"boom":
-                    raise ZeroDivisionError
-                await websocket.send(message.data)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
 
 
 class Host:
     """Stands for an ASGI host. `sent` has the app's messages."""
 
-    def __init__(self, echo: Echo, *, denies: bool = True) -> None:
+    def __init__(self, echo: Greeter, *, denies: bool = True) -> None:
         self.sent: list[dict[str, Any]] = []
         self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.messages.put_nowait({"type": "websocket.connect"})
@@ -85,7 +72,7 @@ class Host:
 
 
 async def test_messages_and_the_servers_close() -> None:
-    echo = Echo()
+    echo = Greeter()
     host = Host(echo)
     await host.text("ä")
     host.messages.put_nowait({"type": "websocket.receive", "bytes": b"\0"})
@@ -104,7 +91,7 @@ async def test_messages_and_the_servers_close() -> None:
 
 
 async def test_a_client_that_leaves_cancels_the_handler() -> None:
-    echo = Echo()
+    echo = Greeter()
     host = Host(echo)
     await host.text("one")
     host.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
@@ -114,7 +101,7 @@ async def test_a_client_that_leaves_cancels_the_handler() -> None:
 
 
 async def test_a_host_whose_send_fails() -> None:
-    echo = Echo()
+    echo = Greeter()
     host = Host(echo)
     await host.text("one")
     host.gone = True
@@ -124,14 +111,14 @@ async def test_a_host_whose_send_fails() -> None:
 
 
 async def test_a_message_that_is_too_big() -> None:
-    host = Host(Echo())
+    host = Host(Greeter())
     await host.text("ä" * 51)
     await asyncio.wait_for(host.call, 300)
     assert host.sent[-1]["code"] == 1009
 
 
 async def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host(Echo())
+    host = Host(Greeter())
     await host.text("boom")
     await asyncio.wait_for(host.call, 300)
     assert host.sent[-1] == {"type": "websocket.close", "code": 1011, "reason": "internal error"}
@@ -139,7 +126,7 @@ async def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_host_that_stops() -> None:
-    echo = Echo()
+    echo = Greeter()
     host = Host(echo)
     await host.text("one")
     host.call.cancel()
@@ -150,7 +137,7 @@ async def test_a_host_that_stops() -> None:
 
 @pytest.mark.parametrize("denies", [True, False])
 async def test_a_refusal_keeps_its_status_where_the_host_can(denies: bool) -> None:
-    echo = Echo()
+    echo = Greeter()
     echo.refusal = error_response(TooManyRequests("too many"))
     host = Host(echo, denies=denies)
     await asyncio.wait_for(host.call, 300)
@@ -178,7 +165,7 @@ async def uvicorn_with(app: Any) -> AsyncIterator[str]:
 
 @pytest.mark.slow
 async def test_behind_uvicorn_inside_a_starlette_mount() -> None:
-    echo = Echo()
+    echo = Greeter()
     app = Starlette(routes=[Mount("/app", Asgi(echo.handle, 1 << 20))])
     async with uvicorn_with(app) as url:
         async with websockets.connect(f"{url}/app/ws", subprotocols=["realtime"]) as client:  # type: ignore[list-item]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from lean_ovms.config import Config
 from lean_ovms.errors import install_command
 from lean_ovms.features.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
 from lean_ovms.features.websocket.connection import AHEAD_BYTES, CLOSE_S, MAX_FRAMES_PER_TURN, PING_S, SLICE
-from lean_ovms.features.websocket.types import TRY_AGAIN_LATER, Close, Upgrade, WebSocket
+from lean_ovms.features.websocket.types import TRY_AGAIN_LATER
 from lean_ovms.transports.http11.connection import LINGER_S
-from lean_ovms.types import Request, Response
+from tests.features.websocket.fakes import Echo
 from tests.fuzz.targets import masked
 from tests.transports.http11.fakes import JumpLoop, Wire, jump_loop
 
@@ -39,44 +38,6 @@ def loop() -> Iterator[JumpLoop]:
 
     with jump_loop() as loop:
         yield loop
-
-
-class Echo:
-    """Sends back what it receives, until it is asked to stop. While `gate` is cleared, it receives nothing."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.received: list[bytes] = []
-        self.cancelled = self.closed = self.served = 0
-        self.size = 1 << 20
-        self.reply: bytes | None = None
-
-    async def handle(self, request: Request) -> Response:
-        if not request.upgrade:
-            return Response(426, [("Upgrade", "websocket")], b"{}")
-        upgrade = Upgrade(self.serve, max_message_bytes=self.size)
-        upgrade.on_close.append(self._close)
-        return upgrade
-
-    def _close(self) -> None:
-        self.closed += 1
-
-    async def serve(self, websocket: WebSocket) -> Close:
-        self.served += 1
-        try:
-            while True:
-                await self.gate.wait()
-                message = await websocket.receive()
-                self.received.append(message.data)
-                if message.data == b"bye":
-                    return Close(4000, "as you wish")
-                if message.data == b"boom":
-                    raise ZeroDivisionError
-                await websocket.send(message.data if self.reply is None else self.reply)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
 
 
 @pytest.fixture
