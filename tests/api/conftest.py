@@ -137,6 +137,13 @@ async def events(response: Response) -> list[Any]:
     return found
 
 
+def warnings_of(response: Response) -> list[str]:
+    """Returns the texts of a response's Warning headers, without what HTTP wants around them."""
+    values = [value for name, value in response.headers if name == "Warning"]
+    assert all(value.startswith('299 lean_ovms "') and value.endswith('"') for value in values)
+    return [value.removeprefix('299 lean_ovms "')[:-1] for value in values]
+
+
 @pytest.fixture
 async def make_pooling() -> AsyncIterator[MakePooling]:
     """Returns make_pooling(task, **options) -> (app, engine), loaded. The model's name is "e"."""
@@ -171,5 +178,6 @@ __all__ = [
     "post",
     "refused",
     "teach",
+    "warnings_of",
     "whole",
 ]

@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.engine.protocol import Drafted, Prefilled, Progress
 from lean_ovms.types import SamplingParams
-from tests.api.conftest import MakeApp, events, parts, post, whole
+from tests.api.conftest import MakeApp, events, parts, post, warnings_of, whole
 from tests.fakes import Script, say
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
@@ -44,7 +44,7 @@ def later(script: Script) -> Any:
 async def streamed(app: App, path: str, **fields: Any) -> list[Any]:
     """Returns the events of a stream without the last [DONE], and checks that there is no Warning header."""
     response = await post(app, path, {**BODIES[path], "stream": True, **fields})
-    assert not [header for header in response.headers if header[0] == "Warning"]
+    assert not warnings_of(response)
     blocks = b"".join([part async for part in parts(response)]).removesuffix(b"data: [DONE]\n\n").split(b"\n\n")[:-1]
     return [orjson.loads(block.partition(b"data: ")[2]) for block in blocks]
 
@@ -152,7 +152,7 @@ async def test_progress_that_came_with_the_first_token_is_sent_before_it(make_ap
 async def test_an_engine_that_does_not_know_the_progress_is_said_to(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(later(say("abc")))
     response = await post(app, path, {**BODIES[path], "stream": True, "return_progress": True})
-    [warning] = [value for name, value in response.headers if name == "Warning"]
+    [warning] = warnings_of(response)
     assert "return_progress is not supported and was ignored" in warning
     assert not any("prompt_progress" in event for event in await events(response) if event != "[DONE]")
     assert not engine.submitted[0][1].report_progress

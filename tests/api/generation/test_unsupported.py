@@ -18,7 +18,7 @@ from lean_ovms.features.responses import fields as responses
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Response
-from tests.api.conftest import MakeApp, post, whole
+from tests.api.conftest import MakeApp, post, warnings_of, whole
 from tests.fakes import say
 
 NEEDS = chat_request.ALL_FIELDS.needs
@@ -122,13 +122,6 @@ async def app(make_app: MakeApp) -> App:
     return made
 
 
-def warned(response: Response) -> list[str]:
-    prefix = '299 lean_ovms "'
-    found = [value for name, value in response.headers if name == "Warning"]
-    assert all(value.startswith(prefix) for value in found)
-    return [value.removeprefix(prefix).removesuffix('"') for value in found]
-
-
 async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
     return await post(app, path, BODIES[path] | fields)
 
@@ -156,7 +149,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
         expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
         if path in SPOKEN and name == "audio":
             expected = ["audio has no effect without modalities ['text', 'audio']"]
-        assert (response.status, warned(response)) == (200, expected), name
+        assert (response.status, warnings_of(response)) == (200, expected), name
         await response.aclose()
 
 
@@ -164,7 +157,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
 async def test_a_reasoning_budget_needs_a_reasoning_parser(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(lambda *_: say("x"), capable=True)
     response = await send(app, path, {"thinking_token_budget": 5})
-    assert warned(response) == ["the limit of reasoning has no effect: the model has no reasoning parser"]
+    assert warnings_of(response) == ["the limit of reasoning has no effect: the model has no reasoning parser"]
     assert engine.submitted[0][1].thinking_token_budget is None
 
 
@@ -178,7 +171,7 @@ async def test_a_default_reasoning_budget_without_a_reasoning_parser_is_reported
     said = "thinking_token_budget of generation_config: the limit of reasoning has no effect"
     for fields in ({}, {"thinking_token_budget": 5}):
         response = await send(app, "/v1/chat/completions", fields)
-        assert len(warned(response)) == len(fields)
+        assert len(warnings_of(response)) == len(fields)
     assert [asked.thinking_token_budget for _, asked in engine.submitted] == [None, None]
     assert caplog.text.count(said) == 1
 
@@ -238,7 +231,7 @@ async def test_repetition_detection_needs_no_capability(
 ) -> None:
     app, engine = await make_app(lambda *_: [[(0, "xx", "repetition")]])
     response = await send(app, path, {"repetition_detection": sent})
-    assert warned(response) == []
+    assert warnings_of(response) == []
     assert engine.submitted[0][1].repetition == repetition
     if path != "/v1/responses":
         [choice] = (await whole(response))["choices"]
@@ -249,7 +242,7 @@ async def test_repetition_detection_needs_no_capability(
 async def test_what_requests_nothing_gets_no_warning(app: App, path: str) -> None:
     response = await send(app, path, IDLE)
     assert response.status == 200
-    assert warned(response) == []
+    assert warnings_of(response) == []
 
 
 @pytest.mark.parametrize(
@@ -267,7 +260,7 @@ async def test_what_requests_nothing_gets_no_warning(app: App, path: str) -> Non
 async def test_a_name_near_a_known_one_gets_a_warning(app: App, path: str, name: str, near: str) -> None:
     response = await send(app, path, {name: 5})
     assert response.status == 200
-    assert warned(response) == [f"{name} is not a field of this endpoint and was ignored; did you mean {near}?"]
+    assert warnings_of(response) == [f"{name} is not a field of this endpoint and was ignored; did you mean {near}?"]
 
 
 @each_path
@@ -275,12 +268,12 @@ async def test_names_that_are_near_to_none_or_change_no_answer_are_ignored(app: 
     harmless = dict.fromkeys(compose().harmless, "x")
     response = await send(app, path, harmless | {"zzz": 1, "": 1, "max_token": None, "x" * 60_000: 1})
     assert response.status == 200
-    assert warned(response) == []
+    assert warnings_of(response) == []
 
 
 async def test_a_name_is_no_way_into_a_header(app: App) -> None:
     response = await send(app, CHAT, {"top_p\r\nX: y": 1, 'top_k"': 1, "tóp_p": 1})
-    lines = warned(response)
+    lines = warnings_of(response)
     assert [line.rpartition(" ")[2] for line in lines] == ["top_p?", "top_k?", "top_p?"]
     assert all(line.isascii() and line.isprintable() and '"' not in line for line in lines)
 

@@ -20,7 +20,7 @@ from lean_ovms.features.anthropic.api import signatures
 from lean_ovms.features.anthropic.errors import anthropic_error
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
-from tests.api.conftest import MakeApp, get, parts, post, whole
+from tests.api.conftest import MakeApp, get, parts, post, warnings_of, whole
 from tests.fakes import FakeEngine, say
 from tests.features.anthropic.conftest import FULL, HELLO, PARSERS, PATH, WEATHER, stream
 
@@ -241,7 +241,7 @@ async def test_what_has_no_effect_is_warned_of(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     edits = {"edits": [{"type": "clear_tool_uses_20250919"}]}
     response = await post(app, PATH, ask(context_management=edits))
-    assert any("context_management is not supported" in value for name, value in response.headers if name == "Warning")
+    assert any("context_management is not supported" in text for text in warnings_of(response))
     quiet = {
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         "metadata": {"user_id": "u"},
@@ -251,7 +251,7 @@ async def test_what_has_no_effect_is_warned_of(make_app: MakeApp) -> None:
     }
     response = await post(app, PATH, ask(**quiet), anthropic_beta="unknown-2027-01-01")
     assert response.status == 200
-    assert [value for name, value in response.headers if name == "Warning"] == []
+    assert warnings_of(response) == []
 
 
 async def test_citations_that_are_asked_for_are_a_warning(make_app: MakeApp) -> None:
@@ -264,7 +264,7 @@ async def test_citations_that_are_asked_for_are_a_warning(make_app: MakeApp) -> 
         messages = [{"role": "assistant", "content": [foreign]}, {"role": "user", "content": [block]}]
         response = await post(app, PATH, {"model": "m", "max_tokens": 9, "messages": messages})
         assert response.status == 200
-        assert any("citations" in value for name, value in response.headers if name == "Warning") is warned
+        assert any("citations" in text for text in warnings_of(response)) is warned
         await whole(response)
 
 

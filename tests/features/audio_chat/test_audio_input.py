@@ -15,7 +15,7 @@ from lean_ovms.api.app import App
 from lean_ovms.errors import BadRequest, EngineFailure
 from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.types import Response
-from tests.api.conftest import MakeApp, events, get, post, whole
+from tests.api.conftest import MakeApp, events, get, post, warnings_of, whole
 from tests.fakes import INFO, FakeEngine, say
 from tests.features.named_keys.files import written
 from tests.features.speech.scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
@@ -72,10 +72,6 @@ async def refusal(response: Response) -> tuple[int, str, str]:
     return response.status, error["message"], error["param"]
 
 
-def warned(response: Response) -> list[str]:
-    return [value for name, value in response.headers if name == "Warning"]
-
-
 async def test_transcripts_take_the_place_of_their_parts(make_hearing: MakeHearing) -> None:
     app, engine, speech = await make_hearing()
     url = link(LONG)["audio_url"]["url"].replace("data:audio/wav;base64", "Data:audio/WAV;BASE64").replace("=", "%3D")
@@ -85,8 +81,8 @@ async def test_transcripts_take_the_place_of_their_parts(make_hearing: MakeHeari
     prompt = "user:a\nLong one.\nb\nShort.\nLong one.;"
     assert engine.submitted[0][0] == prompt
     assert found["usage"]["prompt_tokens"] == len(prompt)
-    assert warned(response) == [
-        f'299 lean_ovms "messages[0].content[{place}] is the transcript of {seconds} s of audio by w"'
+    assert warnings_of(response) == [
+        f"messages[0].content[{place}] is the transcript of {seconds} s of audio by w"
         for place, seconds in ((1, 1.5), (3, 0.5), (4, 1.5))
     ]
     assert (len(speech.asked), speech.closed) == (3, 3)
@@ -96,12 +92,12 @@ async def test_transcripts_take_the_place_of_their_parts(make_hearing: MakeHeari
 async def test_streams_and_responses_and_counts(make_hearing: MakeHearing) -> None:
     app, engine, _ = await make_hearing()
     stream = await chat(app, heard(SHORT), stream=True)
-    assert len(warned(stream)) == 1
+    assert len(warnings_of(stream)) == 1
     assert (await events(stream))[-1] == "[DONE]"
     ask = {"model": "m", "input": [{"role": "user", "content": [heard(SHORT), {"type": "input_text", "text": "b"}]}]}
     response = await post(app, "/v1/responses", ask)
     first = await whole(response)
-    assert len(warned(response)) == 1
+    assert len(warnings_of(response)) == 1
     counted = await whole(await post(app, "/v1/responses/input_tokens", ask))
     assert counted["input_tokens"] == len("user:Short.\nb;")
     await post(app, "/v1/responses", {"model": "m", "input": "again", "previous_response_id": first["id"]})
@@ -115,7 +111,7 @@ async def test_streams_and_responses_and_counts(make_hearing: MakeHearing) -> No
 async def test_messages(make_hearing: MakeHearing) -> None:
     app, engine, _ = await make_hearing()
     response = await chat(app, heard(SHORT), text("b"), path="/v1/messages", max_tokens=5)
-    assert (response.status, len(warned(response))) == (200, 1)
+    assert (response.status, len(warnings_of(response))) == (200, 1)
     assert [prompt for prompt, *_ in engine.submitted] == ["user:Short.\nb;"]
     refused = await chat(app, {"type": "input_audio"}, path="/v1/messages", max_tokens=5)
     assert refused.status == 400
@@ -239,7 +235,7 @@ async def test_a_model_that_hears_gets_the_samples(make_hearing: MakeHearing) ->
     app, engine, speech = await make_hearing(max_audio_s=2.0, max_audio_parts=2)
     engine.info = replace(INFO, vision=True, audio=True, image_tokens=["<|audio_pad|>"])
     response = await chat(app, text("a"), heard(LONG), text("b"), link(SHORT))
-    assert (response.status, warned(response), speech.asked) == (200, [], [])
+    assert (response.status, warnings_of(response), speech.asked) == (200, [], [])
     assert engine.submitted[0][0] == "user:a\n<ov_genai_audio_0>\nb\n<ov_genai_audio_1>;"
     assert [len(samples) for samples in engine.audio[0]] == [48_000, 16_000]
     counted = await chat(app, heard(LONG), path="/v1/chat/completions/input_tokens")
@@ -280,14 +276,14 @@ async def test_audio_of_a_tool_is_read_or_left_out(make_hearing: MakeHearing, pa
     assert "Short." in engine.submitted[0][0]
     response = await post(app, path, returned(path, {"type": "input_audio", "input_audio": {"data": "@@"}}))
     assert response.status == 200
-    [warning] = warned(response)
+    [warning] = warnings_of(response)
     assert "returned by a tool, was left out: Invalid base64 string in request" in warning
     assert "which was left out: Invalid base64 string in request]" in engine.submitted[1][0]
     assert (await post(app, path, returned(path, {"type": "hologram", "hologram": {}}))).status == 200
     assert "left out" in engine.submitted[2][0]
     app, engine, _ = await make_hearing(audio_input_model="")
     response = await post(app, path, returned(path, heard(SHORT)))
-    assert warned(response) == ['299 lean_ovms "audio returned by tools was left out: this model reads text only"']
+    assert warnings_of(response) == ["audio returned by tools was left out: this model reads text only"]
     [(prompt, _)] = engine.submitted
     assert "heard" in prompt
     assert prompt.count("[The tool returned audio, which was left out: this model reads text only]") == 1
@@ -300,7 +296,7 @@ async def test_the_length_of_all_audio_of_tools_is_limited(make_hearing: MakeHea
     talk["messages"][-1]["content"] = [heard(LONG)] * 5
     response = await post(app, "/v1/chat/completions", talk)
     assert (response.status, len(speech.asked)) == (200, 2)
-    assert sum("all audio together is longer" in one for one in warned(response)) == 4
+    assert sum("all audio together is longer" in one for one in warnings_of(response)) == 4
     speech.script = [BadRequest("it broke")]
     speech.asked.clear()
     response = await post(app, "/v1/chat/completions", talk)

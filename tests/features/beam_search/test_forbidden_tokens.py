@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sequence import NoToken
 from lean_ovms.features.structured_output.child.vocabulary import forbid
-from tests.api.conftest import MakeApp, post, whole
+from tests.api.conftest import MakeApp, post, warnings_of, whole
 from tests.cases import few_fast
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
@@ -201,7 +201,7 @@ def test_a_fault_while_tokens_are_chosen_ends_its_request_alone():
 async def test_fields_of_beam_search_are_not_read(make_app: MakeApp, asked: dict[str, object]) -> None:
     app, engine = await make_app(lambda _, sampling: say("x", sequences=sampling.n), without="beam_search")
     response = await post(app, "/v1/completions", {"model": "m", "prompt": "a", **asked})
-    warned = [value for name, value in response.headers if name == "Warning"]
+    warned = warnings_of(response)
     assert len((await whole(response))["choices"]) == asked.get("n", 1)
     told = [name for name in asked if any(f"{name} is not supported and was ignored" in line for line in warned)]
     assert told == [name for name in asked if name != "n"]

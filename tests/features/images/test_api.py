@@ -23,9 +23,8 @@ from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, Decode
 from lean_ovms.features.media_files.images.loader import ImageLoader
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Image as Pixels
-from lean_ovms.types import Response
 from lean_ovms.types.push import Sink
-from tests.api.conftest import apps_of, events, get, post, refused, whole
+from tests.api.conftest import apps_of, events, get, post, refused, warnings_of, whole
 from tests.fakes import FakeEngine, say
 from tests.features.images.fakes import FakeImageEngine, fake_image_model
 from tests.features.named_keys.files import ALICE, written
@@ -54,10 +53,6 @@ def opened(entry: dict[str, Any]) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(entry["b64_json"])))
 
 
-def warnings(response: Response) -> str:
-    return " ".join(value for key, value in response.headers if key == "Warning")
-
-
 async def test_a_png_file(make_images: MakeImages) -> None:
     app, engine = await make_images()
     response = await post(app, PATH, {"model": "e", "prompt": "a cat", "n": None})
@@ -69,7 +64,7 @@ async def test_a_png_file(make_images: MakeImages) -> None:
     assert found["background"] == "opaque"
     [(prompt, params, begun)] = engine.asked
     assert (prompt, params.steps, params.seed, params.more, begun) == ("a cat", 4, entry["seed"], {}, False)
-    assert warnings(response) == ""
+    assert not warnings_of(response)
     assert len({(await answered(app))["data"][0]["seed"] for _ in range(4)}) > 1
     assert len({(await answered(app, seed=-1))["data"][0]["seed"] for _ in range(4)}) > 1
 
@@ -145,9 +140,10 @@ async def test_what_is_refused_says_what_is_allowed_before_any_work(make_images:
 async def test_fields_without_effect_are_named(make_images: MakeImages) -> None:
     app, _ = await make_images()
     body = {"prompt": "a cat", "quality": "hd", "style": "vivid", "background": "auto", "user": "u", "strength": 0.5}
-    found = warnings(await post(app, PATH, body))
+    found = " ".join(warnings_of(await post(app, PATH, body)))
     assert [name for name in body if f"{name} is not supported" in found] == ["quality", "style", "strength"]
-    assert "did you mean negative_prompt?" in warnings(await post(app, PATH, {"prompt": "x", "negativ_prompt": "y"}))
+    [warning] = warnings_of(await post(app, PATH, {"prompt": "x", "negativ_prompt": "y"}))
+    assert "did you mean negative_prompt?" in warning
 
 
 async def test_options_set_sizes_and_limits(make_images: MakeImages) -> None:

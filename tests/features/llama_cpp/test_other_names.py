@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.features.llama_cpp.feature import FEATURE
 from lean_ovms.features.llama_cpp.other_names import FIELDS
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.conftest import MakeApp, events, post, warnings_of, whole
 from tests.fakes import say
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -53,7 +53,7 @@ async def test_a_name_that_is_overruled_is_told(make_app: MakeApp, path: str) ->
     app, engine = await make_app(lambda *_: say("x"), capable=True)
     body = {**ASKED, "n_predict": 3, "max_tokens": 5, "repeat_penalty": 1.5, "repetition_penalty": 2}
     response = await post(app, path, body)
-    warnings = " ".join(value for name, value in response.headers if name == "Warning")
+    warnings = " ".join(warnings_of(response))
     assert "n_predict has no effect: max_tokens has precedence" in warnings
     assert "repeat_penalty has no effect: repetition_penalty has precedence" in warnings
     [(_, sampling)] = engine.submitted
@@ -62,7 +62,7 @@ async def test_a_name_that_is_overruled_is_told(make_app: MakeApp, path: str) ->
     assert "Warning" not in dict(response.headers)
     if path == CHAT:  # which has a newer name of the limit
         response = await post(app, CHAT, {**ASKED, "n_predict": 3, "max_completion_tokens": 5})
-        [told] = [value for name, value in response.headers if name == "Warning"]
+        [told] = warnings_of(response)
         assert "n_predict has no effect: max_completion_tokens has precedence" in told
         assert engine.submitted[-1][1].max_tokens == 5
 

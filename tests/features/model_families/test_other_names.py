@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.features.model_families.feature import FEATURE
 from lean_ovms.features.model_families.other_names import FIELDS
-from tests.api.conftest import MakeApp, post, whole
+from tests.api.conftest import MakeApp, post, warnings_of, whole
 from tests.fakes import say
 
 CHAT = "/v1/chat/completions"
@@ -85,9 +85,7 @@ async def test_what_the_template_gets(make_app: MakeApp, fields: Any, prompt: st
     )
     response = await post(app, CHAT, BODY | {"chat_template": TEMPLATE} | fields)
     assert response.status == 200, response.body
-    assert [value for name, value in response.headers if name == "Warning"] == [
-        f'299 lean_ovms "{text}"' for text in OVERRULED.get(str(fields), ())
-    ]
+    assert warnings_of(response) == [f"{text}" for text in OVERRULED.get(str(fields), ())]
     [(sent, sampling)] = engine.submitted
     assert (sent, sampling.thinking_token_budget) == (prompt, budget)
 
@@ -121,5 +119,5 @@ async def test_a_wrong_value_is_named(make_app: MakeApp, fields: Any, param: str
 async def test_completions_have_no_reasoning_to_control(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("x"), capable=True)
     response = await post(app, "/v1/completions", {"prompt": "a", "enable_thinking": False, "thinking": None})
-    found = [value for name, value in response.headers if name == "Warning"]
-    assert found == ['299 lean_ovms "enable_thinking has no effect: this endpoint uses no chat template"']
+    found = warnings_of(response)
+    assert found == ["enable_thinking has no effect: this endpoint uses no chat template"]

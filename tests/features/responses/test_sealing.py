@@ -16,7 +16,7 @@ from lean_ovms.api.services import INLINE_BYTES
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.features.responses.service import ResponseService
-from tests.api.conftest import MakeApp, get, post, whole
+from tests.api.conftest import MakeApp, get, post, warnings_of, whole
 from tests.fakes import FakeEngine, say
 from tests.features.responses.rules import PATH, Json, ask, respond, streamed
 
@@ -44,8 +44,8 @@ async def unread(app: App, items: list[Json]) -> str:
     """Returns the only Warning of the answer to these items."""
     response = await post(app, PATH, ask(items, **ASK))
     assert response.status == 200, response.body
-    [warning] = [value for name, value in response.headers if name == "Warning"]
-    return warning.removeprefix('299 lean_ovms "').removesuffix('"')
+    [warning] = warnings_of(response)
+    return warning
 
 
 async def test_the_model_gets_its_reasoning_back_from_sealed_items_alone(make_app: MakeApp) -> None:
@@ -170,7 +170,7 @@ async def test_without_the_package_responses_say_so_and_sealed_items_are_read_by
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
     app, engine = await thinking(make_app)
     response = await post(app, PATH, ask(**ASK))
-    assert any(name == "Warning" and "cryptography" in value for name, value in response.headers)
+    assert any("cryptography" in text for text in warnings_of(response))
     thought = (await whole(response))["output"][0]
     assert "encrypted_content" not in thought
     assert thought["summary"]

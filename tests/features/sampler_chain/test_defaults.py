@@ -11,9 +11,9 @@ from lean_ovms.config import Config
 from lean_ovms.errors import WrongOptions
 from lean_ovms.features.sampler_chain.flags import letters, samplers
 from lean_ovms.server.checks import checked
-from tests.api.conftest import MakeApp, get, post, whole
+from tests.api.conftest import MakeApp, get, post, warnings_of, whole
 from tests.fakes import say
-from tests.features.sampler_chain.test_fields import BODIES, warned
+from tests.features.sampler_chain.test_fields import BODIES
 
 CHAT = "/v1/chat/completions"
 DEFAULTS: dict[str, Any] = {"dry_multiplier": 0.5, "dry_base": 2, "samplers": ["dry", "top_k"], "temperature": 0.5}
@@ -29,7 +29,7 @@ def options(**defaults: Any) -> dict[str, Any]:
 async def test_a_request_without_the_fields_has_the_defaults(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(say("x"), capable=True, **options(**DEFAULTS))
     response = await post(app, path, BODIES[path])
-    assert (response.status, warned(response)) == (200, [])
+    assert (response.status, warnings_of(response)) == (200, [])
     await response.aclose()
     sampling = engine.submitted[0][1]
     assert sampling.temperature == 0.5
@@ -61,12 +61,12 @@ async def test_a_request_switches_a_default_off(make_app: MakeApp) -> None:
 async def test_defaults_do_not_apply_to_beam_search_or_where_they_are_unsupported(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), capable=True, **options(xtc_probability=0.5))
     response = await post(app, CHAT, {**BODIES[CHAT], "best_of": 2})
-    assert (response.status, warned(response)) == (200, [])
+    assert (response.status, warnings_of(response)) == (200, [])
     await response.aclose()
     assert engine.submitted[0][1].sampler_chain is None
     app, engine = await make_app(say("x"), **options(xtc_probability=0.5))
     response = await post(app, CHAT, {**BODIES[CHAT], "dry_multiplier": 1})
-    assert warned(response) == ["dry_multiplier is not supported and was ignored"]
+    assert warnings_of(response) == ["dry_multiplier is not supported and was ignored"]
     assert engine.submitted[0][1].sampler_chain is None
 
 

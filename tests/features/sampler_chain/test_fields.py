@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.features.sampler_chain.feature import FEATURE
 from lean_ovms.features.sampler_chain.fields import BREAKERS, FIELDS, ORDER, SAMPLERS
-from tests.api.conftest import MakeApp, post, whole
+from tests.api.conftest import MakeApp, post, warnings_of, whole
 from tests.fakes import say
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -38,11 +38,6 @@ OFF: dict[str, Any] = {
 }  # fmt: skip
 
 
-def warned(response: Any) -> list[str]:
-    found = [value for name, value in response.headers if name == "Warning"]
-    return [value.removeprefix('299 lean_ovms "').removesuffix('"') for value in found]
-
-
 def test_the_manifest_has_their_names() -> None:
     assert FEATURE.body is not None
     assert set(FEATURE.body.names) == FIELDS.names
@@ -53,7 +48,7 @@ async def test_every_endpoint_that_generates_takes_them(make_app: MakeApp, path:
     app, engine = await make_app(say("x"), capable=True)
     for fields in (*ON, OFF):
         response = await post(app, path, {**BODIES[path], **fields})
-        assert (response.status, warned(response)) == (200, []), (fields, response.body)
+        assert (response.status, warnings_of(response)) == (200, []), (fields, response.body)
         await response.aclose()
     *asked, idle = [sampling.sampler_chain for _, sampling in engine.submitted]
     assert idle is None
@@ -78,7 +73,7 @@ async def test_the_length_of_penalties_needs_penalties(make_app: MakeApp) -> Non
 async def test_a_pipeline_that_cannot_names_what_it_ignores(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(say("x"))
     response = await post(app, path, {**BODIES[path], "xtc_probability": 0.5, "dry_multiplier": 1, "typical_p": 1})
-    assert warned(response) == [
+    assert warnings_of(response) == [
         f"{name} is not supported and was ignored" for name in ("dry_multiplier", "xtc_probability")
     ]
     assert engine.submitted[0][1].sampler_chain is None
@@ -96,7 +91,7 @@ async def test_what_has_no_effect_is_told(make_app: MakeApp) -> None:
         ),
     ]
     for fields, lines in cases:
-        assert warned(await post(app, CHAT, {**BODIES[CHAT], **fields})) == lines
+        assert warnings_of(await post(app, CHAT, {**BODIES[CHAT], **fields})) == lines
 
 
 async def test_a_beam_search_is_refused(make_app: MakeApp) -> None:
@@ -140,7 +135,7 @@ async def test_ollamas_options(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), capable=True)
     options = {"mirostat": 1, "mirostat_eta": 0.2, "typical_p": 0.9, "repeat_last_n": 7}
     response = await post(app, "/api/chat", {"model": "m", "messages": TEXT, "options": options, "stream": False})
-    assert (response.status, warned(response)) == (200, [])
+    assert (response.status, warnings_of(response)) == (200, [])
     response = await post(app, "/api/chat", {"model": "m", "messages": TEXT, "stream": False})
     found, none = [sampling.sampler_chain for _, sampling in engine.submitted]
     assert none is None

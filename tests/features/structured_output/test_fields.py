@@ -16,7 +16,7 @@ from lean_ovms.features.structured_output import limits
 from lean_ovms.features.structured_output.child import queue
 from lean_ovms.types import Response
 from lean_ovms.types.engine import EngineRequest
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.conftest import MakeApp, events, post, warnings_of, whole
 from tests.fakes import FakeEngine, say
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -38,10 +38,6 @@ async def error(response: Response) -> dict[str, Any]:
     return detail
 
 
-def warned(response: Response) -> list[str]:
-    return [value for name, value in response.headers if name == "Warning"]
-
-
 async def constraints(
     make_app: MakeApp, bodies: Iterable[dict[str, Any]], path: str = CHAT, **options: Any
 ) -> list[Any]:
@@ -53,7 +49,7 @@ async def constraints(
         response = await ask(app, path, **fields)
         assert response.status == 200, await whole(response)
         await whole(response)
-        assert warned(response) == []
+        assert warnings_of(response) == []
         found.append(parsed(engine))
     return found
 
@@ -170,8 +166,8 @@ async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warnin
         response = await post(app, path, {"model": "m", "messages": HELLO, "response_format": form})
         assert (await whole(response))["choices"][0]["message"]["content"] == "x"
         assert engine.constraints == [""]
-        assert len(warned(response)) == 1
-        assert warned(response)[0].startswith('299 lean_ovms "response_format was not enforced: ')
+        assert len(warnings_of(response)) == 1
+        assert warnings_of(response)[0].startswith("response_format was not enforced: ")
 
 
 NO_SCHEMA = {"type": "object", "properties": {"a": {"type": "objct"}}}
@@ -199,7 +195,7 @@ async def test_a_schema_that_is_none_is_refused_with_its_place(make_app: MakeApp
     assert (await post(app, "/v3/chat/completions", body)).status == 200, "OVMS ignores what is strict"
 
 
-EXPECTED = r"""299 lean_ovms "response_format was not enforced: a 'quote'\r\nX-Evil: 1 \u017e" """.strip()
+EXPECTED = r"response_format was not enforced: a 'quote'\r\nX-Evil: 1 \u017e"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -209,7 +205,7 @@ async def test_what_the_engine_cannot_compile_is_dropped_with_a_warning(make_app
     response = await ask(app, response_format={"type": "regex", "pattern": "("}, stream=stream)
     assert response.status == 200
     assert engine.constraints == [""]
-    (warning,) = warned(response)
+    (warning,) = warnings_of(response)
     assert warning == EXPECTED
     if stream:
         await events(response)
@@ -237,7 +233,7 @@ async def test_strict_response_format_counts_keywords_that_are_not_imposed(make_
     engine.notices = ["uniqueItems"]
     response = await ask(app, response_format=form)
     await whole(response)
-    assert "uniqueItems" in warned(response)[0]
+    assert "uniqueItems" in warnings_of(response)[0]
     assert engine.constraints != [""]
 
 
@@ -279,7 +275,7 @@ async def test_only_the_tool_whose_schema_is_too_large_is_not_enforced(
         response = await ask(app, tools=[TOOL, large], **fields)
         assert response.status == 200
         why = "The grammar is too complex for this server: multipleOf 0.12343 has too many digits"
-        assert warned(response) == [f'299 lean_ovms "the schema of the tool large is not enforced: {why}"']
+        assert warnings_of(response) == [f"the schema of the tool large is not enforced: {why}"]
         found = engine.constraints.pop()
         assert "multipleOf" not in found
         assert json.dumps(TOOL["function"]["parameters"]["properties"])[1:-1] in found
@@ -330,14 +326,14 @@ async def test_only_the_tools_whose_schemas_cannot_be_compiled_are_not_enforced(
     good = {"type": "function", "function": {"name": "good", "parameters": count}}
     response = await ask(app, tools=[bad[0], good, bad[1]], tool_choice="required")
     assert response.status == 200
-    found = warned(response)
+    found = warnings_of(response)
     assert [re.findall("the schema of the tool ([a-z]+) is not enforced", one) for one in found] == [["bad"], ["worse"]]
     assert found[0].partition(": ")[2] != found[1].partition(": ")[2]  # each has its own reason
     tag = engine.constraints.pop()
     assert '"maximum": 10' in tag
     assert '"maxLength"' not in tag
     with_format = await ask(app, tools=[bad[0], good], response_format=schema_format(**POINT), tool_choice="auto")
-    assert len(warned(with_format)) == 1
+    assert len(warnings_of(with_format)) == 1
     tag = engine.constraints.pop()
     assert '"x"' in tag
     assert '"maximum": 10' in tag
@@ -504,9 +500,8 @@ async def test_a_request_that_turns_its_parser_off_is_told_so(make_app: MakeApp)
     app, _ = await make_app(say("x"), tool_parser="hermes3")
     response = await ask(app, tools=[TOOL], tool_choice="required", skip_special_tokens=False)
     await whole(response)
-    assert warned(response) == [
-        '299 lean_ovms "tool calls are not enforced: skip_special_tokens is false, so reasoning and tool calls are '
-        'not parsed"'
+    assert warnings_of(response) == [
+        "tool calls are not enforced: skip_special_tokens is false, so reasoning and tool calls are not parsed"
     ]
 
 

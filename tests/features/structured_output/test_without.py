@@ -9,9 +9,9 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.manifest import GENAI_GRAMMARS, GRAMMARS
-from tests.api.conftest import MakeApp
+from tests.api.conftest import MakeApp, warnings_of
 from tests.fakes import say
-from tests.features.structured_output.test_fields import OTHER, TOOL, ask, constraints, error, post, warned
+from tests.features.structured_output.test_fields import OTHER, TOOL, ask, constraints, error, post
 
 WITHOUT = {"without": "structured_output", "tool_parser": "hermes3"}
 SCHEMA = {"type": "object"}
@@ -71,7 +71,7 @@ async def test_the_grammar_of_a_custom_tool_is_shown_to_the_model(make_app: Make
     tool = {"type": "custom", "name": "letters", "format": form}
     response = await post(app, "/v1/responses", {"model": "m", "input": "hi", "tools": [tool]})
     assert response.status == 200
-    assert "shown to the model and not enforced" in warned(response)[0]
+    assert "shown to the model and not enforced" in warnings_of(response)[0]
     assert engine.constraints == [""]
 
 

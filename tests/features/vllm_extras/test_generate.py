@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import EngineFailure
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.conftest import MakeApp, events, post, warnings_of, whole
 from tests.fakes import EOS, say
 
 PATH = "/inference/v1/generate"
@@ -108,7 +108,7 @@ async def test_other_fields_are_told(make_app: MakeApp) -> None:
     params = {"model": "other", "stream": True, "best_of": 2, "detokenize": False}
     fields = {"token_ids": [1], "sampling_params": params, "kv_transfer_params": {"do_remote_decode": True}}
     response = await post(app, PATH, fields)
-    warned = " ".join(value for name, value in response.headers if name == "Warning")
+    warned = " ".join(warnings_of(response))
     assert "kv_transfer_params is not supported" in warned
     assert "detokenize is not supported" in warned
     body = await whole(response)

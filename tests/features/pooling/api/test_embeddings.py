@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
-from tests.api.conftest import MakePooling, ask, post, refused, whole
+from tests.api.conftest import MakePooling, ask, post, refused, warnings_of, whole
 from tests.features.pooling.fakes import BOS, EOS
 
 PATH = "/v1/embeddings"
@@ -300,7 +300,7 @@ async def test_fields_without_an_effect(make_pooling: MakePooling) -> None:
     assert engine.asked[-1][1].priority == -5
     assert (await refused(app, PATH, input="a", request_id="a\nb"))[1] == "request_id"
     response = await post(app, PATH, {"model": "e", "input": "a", "padding": "max_length", "dimension": 4})
-    warnings = [text for name, text in response.headers if name == "Warning"]
+    warnings = warnings_of(response)
     assert "padding" in warnings[0]
     assert "did you mean dimensions?" in warnings[1]
 

@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
-from tests.api.conftest import MakePooling, ask, get, post, refused, whole
+from tests.api.conftest import MakePooling, ask, get, post, refused, warnings_of, whole
 from tests.fakes import FakeEngine, say
 from tests.features.pooling.fakes import BOS, EOS, fake_model
 
@@ -51,7 +51,7 @@ async def test_a_pooling_that_is_assumed_is_told_with_every_answer() -> None:
         ):
             response = await post(app, path, {"model": "e", **body})
             assert response.status == 200
-            warnings = [value for name, value in response.headers if name == "Warning"]
+            warnings = warnings_of(response)
             assert any(text in value for value in warnings) is assumed, path
         await close(app)
 

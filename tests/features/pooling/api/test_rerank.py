@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import MakePooling, ask, post, refused
+from tests.api.conftest import MakePooling, ask, post, refused, warnings_of
 
 VLLM, OVMS = "/rerank", "/v3/rerank"
 DOCUMENTS = ["xyz", "abc", "abx"]
@@ -264,15 +264,14 @@ async def test_fields_without_an_effect_on_the_model_are_told(make_pooling: Make
             engine.describe(pair=pair)
         elif task == "embeddings":
             ignored = [*fields]
-        headers = (await post(app, VLLM, body)).headers
-        found = [value for name, value in headers if name == "Warning"]
+        found = warnings_of(await post(app, VLLM, body))
         assert [name in " ".join(found) for name in fields] == [name in ignored for name in fields]
 
 
 async def test_the_template_of_the_operator_takes_an_instruction_but_no_pieces(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling("rerank", chat_template="{{ instruction }}")
     body = {"model": "e", "query": "a", "documents": ["b"], "instruction": "judge", "max_chunks_per_doc": 2}
-    [warning] = [value for name, value in (await post(app, VLLM, body)).headers if name == "Warning"]
+    [warning] = warnings_of(await post(app, VLLM, body))
     assert "max_chunks_per_doc has no effect on this model" in warning
     assert "instruction" not in warning
 

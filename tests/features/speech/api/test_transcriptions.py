@@ -12,7 +12,7 @@ from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.speech.api.answers import srt, vtt
 from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
 from lean_ovms.util.spool import Spool
-from tests.api.conftest import MakeApp, get, post, whole
+from tests.api.conftest import MakeApp, get, post, warnings_of, whole
 from tests.features.speech.api.conftest import TRANSCRIBE, TRANSLATE, WAV, MakeSpeech, refused, said, send, text_of
 from tests.features.speech.scripts import HELLO, speech_model, spoken
 from tests.forms import Part, form_request
@@ -242,12 +242,12 @@ async def test_what_has_no_effect_is_said(make_speech: MakeSpeech) -> None:
     response = await send(
         app, ("min_p", "0.1"), ("languages[]", "de"), ("n", "2"), ("temprature", "1"), ("web_search_options", "x")
     )
-    warnings = [value for name, value in response.headers if name == "Warning"]
+    warnings = warnings_of(response)
     assert response.status == 200
     assert len(warnings) == 4
     assert "did you mean temperature?" in warnings[3]
     beams: list[Part] = [("use_beam_search", "1"), ("n", "2"), ("temperature", "0.5"), ("seed", "1"), ("top_k", "0")]
-    warnings = [value for name, value in (await send(app, *beams)).headers if name == "Warning"]
+    warnings = warnings_of(await send(app, *beams))
     assert [name in " ".join(warnings) for name in ("temperature", "seed", "top_k", "n has")] == [
         True,
         True,
@@ -264,7 +264,7 @@ async def test_what_has_no_effect_is_said(make_speech: MakeSpeech) -> None:
     ):
         more = [("response_format", "text")] if "response_format" in text else []
         response = await send(app, (name, value), *more, path=path)
-        assert [text in value for name, value in response.headers if name == "Warning"] == [True]
+        assert [text in value for value in warnings_of(response)] == [True]
         await response.aclose()
 
 
