@@ -202,13 +202,13 @@ async def test_a_bug_in_a_handler_is_a_500_without_details(make_app: MakeApp, ca
 
 async def test_a_model_has_no_field_that_open_webui_takes_for_its_own(make_app: MakeApp) -> None:
     """If a model has `pipeline`, Open WebUI calls POST /v1/{model}/filter/inlet, and answers every chat with "Not
-    Found"."""
+    Found". It reads `meta` only inside of `info`; llama.cpp's server has one in this place, too."""
     app, engine = await make_app()
     reason = "a network that the paged engine does not support"
     engine.info = replace(engine.info, pipeline="LM_CB", pipeline_reason=reason)
     model = await whole(await get(app, "/v1/models/m"))
     assert model["generates_by"] == {"type": "LM_CB", "reason": reason}
-    theirs = "actions arena connection_type filters info meta ollama pipe pipeline provider"
+    theirs = "actions arena connection_type filters info ollama pipe pipeline provider"
     assert not {*theirs.split()} & set(model)
 
 

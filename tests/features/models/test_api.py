@@ -13,7 +13,7 @@ from lean_ovms.models.model import make_model
 from lean_ovms.repository.model_config import LANGUAGE_MODEL
 from lean_ovms.repository.model_dir import ModelDir
 from lean_ovms.server.run import close
-from tests.api.conftest import get, whole
+from tests.api.conftest import MakeApp, get, whole
 
 MODALITIES = {
     "text_generation": ("text", "text"),
@@ -35,8 +35,14 @@ async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task:
     assert (entry["task"], entry["status"]["value"]) == (task, "loading")
     given, made = MODALITIES.get(task, ("text", task))
     assert (entry["input_modalities"], entry["output_modalities"]) == ([given], [made])
-    assert "max_model_len" not in entry
+    assert not {"max_model_len", "meta"} & entry.keys()
     await close(app)
+
+
+async def test_the_context_length_has_the_names_of_vllm_and_of_llama_cpp(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    [entry] = (await whole(await get(app, "/v1/models")))["data"]
+    assert (entry["max_model_len"], entry["meta"]) == (1000, {"n_ctx": 1000})
 
 
 async def test_files_of_a_vision_model_show_that_it_reads_images(tmp_path: Path) -> None:
