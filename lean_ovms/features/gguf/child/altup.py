@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from ..header import Header
 from . import layers
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
@@ -25,11 +24,10 @@ FIRST, LAST = "altup_proj", "altup_unembd_proj"
 class AltUp:
     """The streams of hidden states [tokens, streams, width] while a network is built, layer by layer."""
 
-    def __init__(self, header: Header, tensors: Tensors, file_layers: FileLayers, epsilon: float) -> None:
+    def __init__(self, tensors: Tensors, file_layers: FileLayers, epsilon: float) -> None:
         """Reads the number of streams from the header.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
             file_layers: Builds the projections from these.
             epsilon: The number that norms add to the mean of squares.
@@ -38,6 +36,7 @@ class AltUp:
             KeyError: The file has no projections of streams.
             ValueError: The header does not have as many streams as these projections, or no such active stream.
         """
+        header = tensors.header
         self._tensors, self._layers, self._epsilon = tensors, file_layers, epsilon
         self._width = header.number("embedding_length")
         self._count = tensors.shape(f"{FIRST}.weight")[0] + 1

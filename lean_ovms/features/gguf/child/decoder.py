@@ -10,7 +10,6 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ..architectures import ARCHITECTURES
-from ..header import Header
 from . import layers
 from .altup import AltUp
 from .attention import Sequences
@@ -36,20 +35,17 @@ PER_LAYER_WIDTH = "embedding_length_per_layer_input"
 class FileDecoder:
     """Builds the network of a decoder from the tensors of a file."""
 
-    def __init__(
-        self, header: Header, tensors: Tensors, *, adapted: bool = False, images: ImageInputs | None = None
-    ) -> None:
+    def __init__(self, tensors: Tensors, *, adapted: bool = False, images: ImageInputs | None = None) -> None:
         """Reads the sizes of the network from the header, and its embeddings from the tensors.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
             adapted: Whether layers that could be joined to one matrix product stay apart, so that adapters can change
                 each.
             images: The inputs of the network for images; None if it reads no images.
         """
         self._images = images
-        self._header = header
+        self._header = header = tensors.header
         self._tensors = tensors
         self._row = ARCHITECTURES[header.architecture]
         stated = header.metadata.get(f"{header.architecture}.use_parallel_residual") is True
@@ -59,9 +55,9 @@ class FileDecoder:
         centred, key = self._row.centred_norms, "attention.layer_norm_{}epsilon"
         epsilon = header.real(key.format("" if centred else "rms_"), header.real(key.format("rms_"), 1e-5))
         self._layers = FileLayers(tensors, epsilon, adapted=adapted, centred=centred, bare=self._row.bare_norms)
-        self._attention = FileAttention(header, tensors, self._layers, self._row)
-        self._states = StateMixers(header, tensors, self._layers)
-        self._experts = FileExperts(header, tensors, self._layers, self._row)
+        self._attention = FileAttention(tensors, self._layers, self._row)
+        self._states = StateMixers(tensors, self._layers)
+        self._experts = FileExperts(tensors, self._layers, self._row)
         self._width = header.number("embedding_length")
         base, depth = self._row.base_width, self._row.depth_scale
         scale = header.real("logit_scale", self._width / base if base else 1.0)
@@ -69,7 +65,7 @@ class FileDecoder:
         self._logits_cap = logits_cap(header)
         self._residual_scale = header.real("residual_scale", depth / math.sqrt(header.layers) if depth else 1.0)
         self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
-        self._altup = AltUp(header, tensors, self._layers, epsilon) if self._row.altup else None
+        self._altup = AltUp(tensors, self._layers, epsilon) if self._row.altup else None
         self._sparsity = header.reals("activation_sparsity_scale")
         """The limit of each layer's gates in standard deviations from their mean; -inf for layers without a limit."""
         if self._row.altup and len(self._sparsity) < header.layers:

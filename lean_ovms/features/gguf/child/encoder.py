@@ -10,7 +10,6 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ..architectures import ENCODERS
-from ..header import Header
 from . import layers
 from .attention import Projected, Sequences, slopes_of
 from .experts import chosen
@@ -31,14 +30,13 @@ MEAN, FIRST = 1, 2
 class FileEncoder:
     """Builds the network of an encoder from the tensors of a file."""
 
-    def __init__(self, header: Header, tensors: Tensors) -> None:
+    def __init__(self, tensors: Tensors) -> None:
         """Reads the sizes of the network from the header.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
         """
-        self._header = header
+        self._header = header = tensors.header
         self._tensors = tensors
         self._row = ENCODERS[header.architecture]
         epsilon = header.real("attention.layer_norm_rms_epsilon", 1e-12)  # its name in files of ModernBERT's own config

@@ -58,16 +58,15 @@ def _cap(header: Header, name: str, usual: float | None) -> float:
 class FileAttention:
     """Builds the attention of a decoder's layers from the tensors of a file."""
 
-    def __init__(self, header: Header, tensors: Tensors, linear: FileLayers, row: Architecture) -> None:
+    def __init__(self, tensors: Tensors, linear: FileLayers, row: Architecture) -> None:
         """Keeps what the attention is built from.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
             linear: Builds linear layers and norms.
             row: The differences of the architecture.
         """
-        self._header = header
+        self._header = header = tensors.header
         self._tensors = tensors
         self._layers = linear
         self._row = row

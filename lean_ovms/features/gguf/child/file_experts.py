@@ -8,7 +8,6 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ..architectures import Architecture
-from ..header import Header
 from .experts import Chosen, Experts, Groups, chosen, chosen_apart, chosen_one_by_one, mixed
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
@@ -20,16 +19,15 @@ SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN = 1, 2, 3
 class FileExperts:
     """Builds the mixtures of experts of a file's layers."""
 
-    def __init__(self, header: Header, tensors: Tensors, linear: FileLayers, row: Architecture) -> None:
+    def __init__(self, tensors: Tensors, linear: FileLayers, row: Architecture) -> None:
         """Keeps what the experts are built from.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
             linear: Builds linear layers.
             row: The differences of the architecture.
         """
-        self._header = header
+        self._header = tensors.header
         self._tensors = tensors
         self._layers = linear
         self._row = row

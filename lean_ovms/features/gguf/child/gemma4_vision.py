@@ -38,12 +38,12 @@ def gemma4(header: Header) -> tuple[Json, Json]:
     return {"model_type": "gemma4"}, processor
 
 
-def network(header: Header, tensors: Tensors) -> Any:
+def network(tensors: Tensors) -> Any:
     """Builds the network: embeddings of the tokens of an image of its patches [1, patches, side x side x RGB].
 
     Exports have as many patches for each image, of which those behind the last have a position below 0.
     """
-    tower = _Tower(header, tensors)
+    tower = _Tower(tensors)
     weights = tensors.numbers(f"{PATCHES}.weight")
     weights = weights.transpose(0, 2, 3, 1).reshape(len(weights), -1)
     pixels = network_input("pixel_values", [1, -1, weights.shape[1]], np.float32)
@@ -56,7 +56,7 @@ def network(header: Header, tensors: Tensors) -> Any:
     for table, axis in zip(tensors.numbers(POSITIONS), (columns, rows), strict=True):
         x = ops.add(x, ops.gather(ops.constant(table), axis, np.int64(0)))
     tower.turn(columns, rows)
-    found = _pooled(tower.encoded(x, tower.attend), columns, header.number(FACTOR) or POOLED, tower.width)
+    found = _pooled(tower.encoded(x, tower.attend), columns, tower.header.number(FACTOR) or POOLED, tower.width)
     found = ops.multiply(found, np.float32(tower.width**0.5))
     if "v.std_bias" in tensors:
         found = ops.multiply(ops.subtract(found, tensors.numbers("v.std_bias")), tensors.numbers("v.std_scale"))

@@ -28,10 +28,10 @@ def glm4v(header: Header) -> tuple[Json, Json]:
     return config, {**processor, **limits, "image_processor_type": "Glm4vImageProcessor"}
 
 
-def positions(header: Header, tensors: Tensors) -> Any:
+def positions(tensors: Tensors) -> Any:
     """Builds the network that computes embeddings of positions between those of a square table."""
     weights = [network_input(f"{name}_weights", [-1, -1], np.float32) for name in ("row", "column")]
-    found = VisionTower(header, tensors).interpolated(*weights)
+    found = VisionTower(tensors).interpolated(*weights)
     return ov.Model([found.output(0)], weights, "positions")
 
 
@@ -61,9 +61,9 @@ def _encoded(tower: VisionTower) -> tuple[list[Any], Any]:
     return [values, mask, angles], found
 
 
-def merger(header: Header, tensors: Tensors) -> Any:
+def merger(tensors: Tensors) -> Any:
     """Builds the network that encodes the embeddings of patches, and projects them to embeddings of tokens."""
-    tower = VisionTower(header, tensors)
+    tower = VisionTower(tensors)
     inputs, found = _encoded(tower)
     # The convolution that merges the patches of a token is a product, since these follow each other.
     weights = tensors.numbers("mm.patch_merger.weight").transpose(0, 2, 3, 1)
@@ -75,12 +75,12 @@ def merger(header: Header, tensors: Tensors) -> Any:
     return ov.Model([found.output(0)], inputs, "merger")
 
 
-def paddleocr_merger(header: Header, tensors: Tensors) -> Any:
+def paddleocr_merger(tensors: Tensors) -> Any:
     """Builds this network of PaddleOCR-VL."""
-    tower = VisionTower(header, tensors)
+    tower = VisionTower(tensors)
     inputs, found = _encoded(tower)
     found = qwen_vision.joined(
-        tower.projector_norm(found, "mm.input_norm"), qwen_vision.square_of(header) * tower.width
+        tower.projector_norm(found, "mm.input_norm"), qwen_vision.square_of(tower.header) * tower.width
     )
     found = tower.product(ops.gelu(tower.product(found, "mm.1"), "erf"), "mm.2")
     return ov.Model([found.output(0)], inputs, "merger")

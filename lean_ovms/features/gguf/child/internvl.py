@@ -41,12 +41,12 @@ def internvl(header: Header) -> tuple[Json, Json]:
     return config, processor
 
 
-def network(header: Header, tensors: Tensors) -> Any:
+def network(tensors: Tensors) -> Any:
     """Builds the network, which computes embeddings [images, tokens, width] of tiles."""
-    tower, side, by = _Tower(header, tensors), header.number("vision.image_size"), header.number(FACTOR) or SHUFFLED
-    images = network_input("pixel_values", [-1, 3, side, side], np.float32)
+    tower, by = _Tower(tensors), tensors.header.number(FACTOR) or SHUFFLED
+    images = network_input("pixel_values", [-1, 3, tower.side, tower.side], np.float32)
     found = without_class(tower.norm(tower.encoded(tower.placed(tower.embedded(images))), "v.post_ln"))
-    tokens = np.array([side // header.number("vision.patch_size") // by])
+    tokens = np.array([tower.side // tower.patch // by])
     found = shuffled(found, (tokens, tokens), by)
     found = tower.projector_norm(found, "mm.model.mlp.0")
     found = tower.product(ops.gelu(tower.product(found, "mm.model.mlp.1"), "erf"), "mm.model.mlp.3")

@@ -40,12 +40,12 @@ def lfm2(header: Header) -> tuple[Json, Json]:
     return config, processor | SETTINGS
 
 
-def network(header: Header, tensors: Tensors) -> Any:
+def network(tensors: Tensors) -> Any:
     """Builds the network, which computes embeddings [images, tokens, width] of images of one size.
 
     The places of patches are between those of a square table.
     """
-    tower, by = VisionTower(header, tensors), header.number(FACTOR) or SHUFFLED
+    tower, by = VisionTower(tensors), tensors.header.number(FACTOR) or SHUFFLED
     images = network_input("pixel_values", [-1, 3, -1, -1], np.float32)
     rows, columns = (network_input(f"{name}_weights", [-1, -1], np.float32) for name in ("row", "column"))
     x = ops.add(tower.embedded(images), tower.interpolated(rows, columns))

@@ -42,13 +42,13 @@ def llava(header: Header) -> tuple[Json, Json]:
     return config, {**processor, "image_processor_type": "LlavaNextImageProcessor"}
 
 
-def network(header: Header, tensors: Tensors) -> Any:
+def network(tensors: Tensors) -> Any:
     """Builds the network, which computes embeddings [images, patches, width] of squares.
 
     Raises ValueError if the file projects the results of several layers.
     """
-    tower, side = _Tower(header, tensors), header.number("vision.image_size")
-    images = network_input("pixel_values", [-1, 3, side, side], np.float32)
+    tower = _Tower(tensors)
+    images = network_input("pixel_values", [-1, 3, tower.side, tower.side], np.float32)
     x = tower.norm(tower.placed(tower.embedded(images)), "v.pre_ln")
     found = tower.norm(tower.encoded(x), "v.post_ln")
     found = tower.product(without_class(found) if CLASS in tensors else found, "mm.0")
@@ -65,11 +65,11 @@ class _Tower(VisionTower):
 
     gelu = "erf"
 
-    def __init__(self, header: Header, tensors: Tensors) -> None:
-        super().__init__(header, tensors)
+    def __init__(self, tensors: Tensors) -> None:
+        super().__init__(tensors)
         while self.count and f"v.blk.{self.count - 1}.ln1.weight" not in tensors:
             self.count -= 1  # some files state one layer more than they have, since llama.cpp leaves out the last
-        layers = header.metadata.get(FEATURE_LAYER)
+        layers = tensors.header.metadata.get(FEATURE_LAYER)
         if isinstance(layers, list) and layers:
             if len(layers) > 1:
                 raise ValueError("the results of several layers are projected")

@@ -50,12 +50,12 @@ def minicpmv(header: Header) -> tuple[Json, Json]:
     return config, processor
 
 
-def network(header: Header, tensors: Tensors) -> Any:
+def network(tensors: Tensors) -> Any:
     """Builds the network, which computes embeddings [images, tokens, width] of images of one size.
 
     Its other inputs are the places of patches in the table of positions, and the resampler's embeddings of positions.
     """
-    tower = VisionTower(header, tensors)
+    tower = VisionTower(tensors)
     query = tensors.numbers(QUERY)
     width = query.shape[-1]
     images = network_input("pixel_values", [-1, 3, -1, -1], np.float32)

@@ -20,8 +20,8 @@ log = logging.getLogger("lean_ovms.gguf")
 COLOURS = 3
 SIZES = "image_size", "patch_size", "embedding_length", "block_count", "attention.head_count"
 """The numbers without which no encoder can be built."""
-Network = Callable[[Header, Tensors], Any]
-"""Builds an openvino.Model of the tensors of a file with this header."""
+Network = Callable[[Tensors], Any]
+"""Builds an openvino.Model of the tensors of a file."""
 
 
 class Projector(NamedTuple):
@@ -165,7 +165,7 @@ class Mmproj:
     def network(self, part: str) -> Any:
         """Builds the network of this name, such as the encoder of images."""
         with opened(self._path, self._header) as tensors:
-            found = self._projector.networks[part](self._header, tensors)
+            found = self._projector.networks[part](tensors)
         self._built.add(part)
         if self._built == self._projector.networks.keys():
             warn_of_unused(self._path, self._header)

@@ -166,7 +166,7 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
     marks = rows.marks() if rows is not None and header.sees_whole_images else None
     state = _State(marks, in_windows=ARCHITECTURES[header.architecture].whole_in_windows)
     with opened(path, header, exact=exact) as tensors:
-        decoder = FileDecoder(header, tensors, adapted=adapted, images=rows)
+        decoder = FileDecoder(tensors, adapted=adapted, images=rows)
         hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
         hidden = state.with_attention(hidden, tokens)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)

@@ -41,19 +41,19 @@ def lighton_ocr(header: Header) -> tuple[Json, Json]:
     return config, {**processor, "size": {"longest_edge": longest}}
 
 
-def encoder(header: Header, tensors: Tensors) -> Any:
+def encoder(tensors: Tensors) -> Any:
     """Builds the network that encodes the patches [patches, width] of an image [1, RGB, height, width]."""
-    tower, images = _Tower(header, tensors), network_input("pixel_values", [1, 3, -1, -1], np.float32)
+    tower, images = _Tower(tensors), network_input("pixel_values", [1, 3, -1, -1], np.float32)
     tower.turn(images)
     found = tower.encoded(tower.norm(tower.embedded(images), "v.pre_ln"), tower.attend)
     found = ops.squeeze(tower.norm(found, "mm.input_norm"), np.array([0]))
     return ov.Model([found.output(0)], [images], "pixtral")
 
 
-def projector(header: Header, tensors: Tensors) -> Any:
+def projector(tensors: Tensors) -> Any:
     """Builds the network that makes embeddings of tokens of the joined patches of each."""
-    tower = VisionTower(header, tensors)
-    rows = network_input("image_features", [-1, tower.width * _merge(header) ** 2], np.float32)
+    tower = VisionTower(tensors)
+    rows = network_input("image_features", [-1, tower.width * _merge(tower.header) ** 2], np.float32)
     found = tower.product(rows, "mm.patch_merger") if tower.layers.has("mm.patch_merger") else rows
     found = tower.product(ops.gelu(tower.product(found, "mm.1"), "erf"), "mm.2")
     return ov.Model([found.output(0)], [rows], "projector")
@@ -77,10 +77,9 @@ class _Tower(VisionTower):
         Args:
             images: The input with an image [1, RGB, height, width].
         """
-        side = self.header.number("vision.patch_size")
-        self._size, places = self.width // self.heads, -(-self.header.number("vision.image_size") // side)
+        self._size, places = self.width // self.heads, -(-self.side // self.patch)
         frequencies = 1.0 / BASE ** (np.arange(0, self._size, 2) / self._size)
-        grid = ops.divide(ops.slice(ops.shape_of(images), *map(np.array, ([2], [4], [1], [0]))), np.int64(side))
+        grid = ops.divide(ops.slice(ops.shape_of(images), *map(np.array, ([2], [4], [1], [0]))), np.int64(self.patch))
         counts = ops.split(grid, np.int64(0), 2).outputs()
         self._turned = []
         for find in (np.cos, np.sin):

@@ -69,12 +69,12 @@ def read(path: Path, output: str) -> ov.Model:
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
     with opened(path, header) as tensors:
         if encoder:
-            network = FileEncoder(header, tensors)
+            network = FileEncoder(tensors)
             found = _by_text(network.hidden(tokens, places, texts), shape)
             if logits:
                 found = network.classes(found, mask)
         else:
-            decoder = FileDecoder(header, tensors)
+            decoder = FileDecoder(tensors)
             found = decoder.hidden(tokens, places, texts)
             found = _by_text(found if logits else decoder.vectors(found), shape)
             if logits:

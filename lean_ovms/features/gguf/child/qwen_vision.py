@@ -70,7 +70,7 @@ def deeper(header: Header) -> list[int]:
     return [layer for layer, used in enumerate(found) if used] if isinstance(found, list) else []
 
 
-def patches(header: Header, tensors: Tensors) -> Any:
+def patches(tensors: Tensors) -> Any:
     """Builds the network that computes the embeddings of patches [patches, RGB x frames x side x side]."""
     names = f"{PATCHES}.weight", f"{PATCHES}.weight.1"
     frames = [tensors.numbers(name) for name in names[: 2 if names[1] in tensors else 1]]
@@ -79,28 +79,28 @@ def patches(header: Header, tensors: Tensors) -> Any:
     found = ops.matmul(values, ops.constant(weights), False, True)
     if f"{PATCHES}.bias" in tensors:
         found = ops.add(found, tensors.numbers(f"{PATCHES}.bias")[None])
-    found = VisionTower(header, tensors).norm(found, "v.norm_embd")
+    found = VisionTower(tensors).norm(found, "v.norm_embd")
     return ov.Model([found.output(0)], [values], "patches")
 
 
-def positions(header: Header, tensors: Tensors) -> Any:
+def positions(tensors: Tensors) -> Any:
     """Builds the network that looks up position embeddings."""
     places = network_input("input", [-1, -1], np.int64)
     found = ops.gather(ops.constant(tensors.numbers(POSITIONS)), places, np.int64(0))
     return ov.Model([found.output(0)], [places], "positions")
 
 
-def merger(header: Header, tensors: Tensors) -> Any:
+def merger(tensors: Tensors) -> Any:
     """Builds the network that encodes the embeddings of patches, and projects them to embeddings of tokens.
 
     In Qwen2.5-VL, patches are in the order of windows, and only a few layers have attention beyond a window.
     """
-    tower = VisionTower(header, tensors)
-    size, square = tower.width // header.number("vision.attention.head_count"), square_of(header)
+    tower = VisionTower(tensors)
+    size, square = tower.width // tower.heads, square_of(tower.header)
     values = network_input("hidden_states", [-1, tower.width], np.float32)
     turned = network_input("rotary_pos_emb", [-1, size // 2], np.float32)
     mask = network_input("attention_mask", [1, -1, -1], np.float32)
-    period, inputs = header.number("vision.n_wa_pattern"), [values, mask, turned]
+    period, inputs = tower.header.number("vision.n_wa_pattern"), [values, mask, turned]
     x, angles, windows, order = values, turned, None, None
     if period:
         windows = network_input("window_attention_mask", [1, -1, -1], np.float32)
@@ -118,7 +118,7 @@ def merger(header: Header, tensors: Tensors) -> Any:
     x, found = ops.unsqueeze(x, np.int64(0)), []
     for layer in range(tower.count):
         x = tower.layer(layer, x, attend)
-        if layer in deeper(header):
+        if layer in deeper(tower.header):
             found.append(_deepened(tower, layer, joined(x, square * tower.width)))
     merged = joined(tower.norm(x, "v.post_ln"), square * tower.width)
     merged = tower.product(ops.gelu(tower.product(merged, "mm.0"), "erf"), "mm.2")

@@ -32,10 +32,10 @@ def gemma3(header: Header) -> tuple[Json, Json]:
     return config, {"image_processor_type": "Gemma3ImageProcessor", "size": size, "resample": BILINEAR}
 
 
-def gemma3_network(header: Header, tensors: Tensors) -> Any:
+def gemma3_network(tensors: Tensors) -> Any:
     """Builds the network of Gemma 3, which computes embeddings [images, tokens, width] of images."""
-    tower, images, found = _encoded(header, tensors)
-    side, by = header.number("vision.image_size") // header.number("vision.patch_size"), header.number(FACTOR) or POOLED
+    tower, images, found = _encoded(tensors)
+    side, by = tower.side // tower.patch, tower.header.number(FACTOR) or POOLED
     squares = ops.reshape(ops.transpose(found, np.array([0, 2, 1])), np.array([0, 0, side, side]), True)
     squares = ops.avg_pool(squares, [by, by], [0, 0], [0, 0], [by, by], True, "floor")
     found = ops.transpose(ops.reshape(squares, np.array([0, 0, -1]), True), np.array([0, 2, 1]))
@@ -63,14 +63,14 @@ def idefics3(header: Header) -> tuple[Json, Json]:
     return config, processor
 
 
-def idefics3_network(header: Header, tensors: Tensors) -> Any:
+def idefics3_network(tensors: Tensors) -> Any:
     """Builds the network of Idefics 3 and SmolVLM, which computes embeddings [images, tokens, width] of images.
 
     Each token is made of a square of adjacent patches.
     """
-    tower, images, found = _encoded(header, tensors)
-    by = header.number(FACTOR) or SHUFFLED
-    side = np.array([header.number("vision.image_size") // header.number("vision.patch_size") // by])
+    tower, images, found = _encoded(tensors)
+    by = tower.header.number(FACTOR) or SHUFFLED
+    side = np.array([tower.side // tower.patch // by])
     found = shuffled(found, (side, side), by)
     return ov.Model([tower.product(found, "mm.model.fc").output(0)], [images, *_unused()], "siglip")
 
@@ -81,8 +81,8 @@ def _unused() -> list[Any]:
     return [mask, network_input("patch_position_ids", [-1, -1], np.int64)]
 
 
-def _encoded(header: Header, tensors: Tensors) -> tuple[VisionTower, Any, Any]:
+def _encoded(tensors: Tensors) -> tuple[VisionTower, Any, Any]:
     """Returns an encoder, its input of images [images, RGB, side, side] and its result [images, patches, width]."""
-    tower, side = VisionTower(header, tensors), header.number("vision.image_size")
-    images = network_input("pixel_values", [-1, 3, side, side], np.float32)
+    tower = VisionTower(tensors)
+    images = network_input("pixel_values", [-1, 3, tower.side, tower.side], np.float32)
     return tower, images, tower.norm(tower.encoded(tower.placed(tower.embedded(images))), "v.post_ln")

@@ -8,7 +8,6 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ..architectures import ARCHITECTURES
-from ..header import Header
 from . import layers
 from .attention import Sequences
 from .file_layers import FileLayers, LinearLayer
@@ -21,15 +20,14 @@ DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_
 class StateMixers:
     """Builds the token mixers with states from the tensors of a file."""
 
-    def __init__(self, header: Header, tensors: Tensors, linear: FileLayers) -> None:
+    def __init__(self, tensors: Tensors, linear: FileLayers) -> None:
         """Keeps what describes the layers.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
             linear: Builds linear layers and norms.
         """
-        self._header = header
+        self._header = header = tensors.header
         self._tensors = tensors
         self._layers = linear
         self._row = ARCHITECTURES[header.architecture]

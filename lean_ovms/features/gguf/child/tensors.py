@@ -126,7 +126,7 @@ class Tensors:
         Raises:
             OSError: A file cannot be read.
         """
-        self._header = header
+        self.header = header
         self._exact = exact
         self._name = path.name
         self._read: set[str] = set()
@@ -159,15 +159,15 @@ class Tensors:
         return [file_state(file.fileno()) for file in self._files]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._header.tensors
+        return name in self.header.tensors
 
     def shape(self, name: str) -> list[int]:
         """Returns the dimensions of a tensor, rows first."""
-        return self._header.tensors[name][::-1]
+        return self.header.tensors[name][::-1]
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """Returns a small tensor as floats."""
-        shape, kind, data = self.shape(name), self._header.kinds[name], self._bytes(name)
+        shape, kind, data = self.shape(name), self.header.kinds[name], self._bytes(name)
         if kind in BLOCKS:
             numbers, scale, offset = BLOCKS[kind].read(data.reshape(-1, BLOCK_SIZES[kind][1]))
             found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
@@ -179,7 +179,7 @@ class Tensors:
 
     def kind(self, name: str) -> int:
         """Returns the number of a tensor's quantization type."""
-        return self._header.kinds[name]
+        return self.header.kinds[name]
 
     def rows(self, name: str) -> int:
         """Returns the number of rows of a tensor; if it has several experts, the rows of all."""
@@ -281,7 +281,7 @@ class Tensors:
         """Returns the size of a tensor as constants in bytes. Requantized to 8 bits it may be 1.5 times as large."""
         elements, blocks = math.prod(self.shape(name)), BLOCKS.get(self.kind(name))
         if blocks is None:
-            return self._header.size(name)
+            return self.header.size(name)
         return elements * blocks.bits // 8 + elements // blocks.group * 4 * (1 + blocks.offsets)
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
@@ -289,11 +289,11 @@ class Tensors:
         self._read.add(name)
         if time.monotonic() - self._told > PROGRESS_S:
             self._told = time.monotonic()
-            done, total = (sum(map(self._header.size, names)) for names in (self._read, self._header.tensors))
+            done, total = (sum(map(self.header.size, names)) for names in (self._read, self.header.tensors))
             log.info("%s: %d %% of %s read", self._name, 100 * done // total, human_size(total))
-        part, offset = self._header.places[name]
+        part, offset = self.header.places[name]
         self._maps[part].madvise(mmap.MADV_DONTNEED)
-        return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)
+        return np.frombuffer(self._maps[part], np.uint8, self.header.size(name), offset)
 
 
 def _compressed(

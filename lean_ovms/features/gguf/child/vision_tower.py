@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
-from ..header import Header
 from . import layers
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
@@ -35,25 +34,25 @@ class VisionTower:
     gelu = "tanh"
     """The kind of GELU in encoders whose files name it: "erf", or "tanh" for its approximation."""
 
-    def __init__(self, header: Header, tensors: Tensors) -> None:
+    def __init__(self, tensors: Tensors) -> None:
         """Reads the sizes of the network from the header.
 
         Args:
-            header: The header of the file.
             tensors: The tensors of the file.
         """
-        self.header = header
+        self.header = header = tensors.header
         self.tensors = tensors
         self.layers = FileLayers(tensors, header.real("vision.attention.layer_norm_epsilon", 1e-6), adapted=False)
         self.width = header.number("vision.embedding_length")
         self.heads = header.number("vision.attention.head_count")
         self.count = header.number("vision.block_count")
+        self.side = header.number("vision.image_size")
+        self.patch = header.number("vision.patch_size")
 
     def embedded(self, images: Any) -> Any:
         """Returns the embeddings of patches [images, patches, width] for pixels [images, RGB, height, width]."""
-        side = self.header.number("vision.patch_size")
         weights, none = self.tensors.numbers(f"{PATCHES}.weight"), np.array([0, 0])
-        found = ops.convolution(images, ops.constant(weights), np.array([side] * 2), none, none, np.array([1, 1]))
+        found = ops.convolution(images, ops.constant(weights), np.array([self.patch] * 2), none, none, np.array([1, 1]))
         found = ops.transpose(ops.reshape(found, np.array([0, 0, -1]), True), np.array([0, 2, 1]))
         bias = f"{PATCHES}.bias"
         return ops.add(found, self.tensors.numbers(bias)) if bias in self.tensors else found
