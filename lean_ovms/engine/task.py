@@ -56,6 +56,11 @@ class Task(ABC):
         """Whether there is nothing to compute."""
 
     @property
+    def computing(self) -> bool:
+        """Whether another thread computes, and will call `Transport.wake`, so that `step` would only wait for it."""
+        return False
+
+    @property
     def accepts_commands(self) -> bool:
         """Whether another command may be handled before the next step; not if those since `admit` took long."""
         return True
@@ -210,7 +215,8 @@ class Worker:
         if self._had_images and task.idle and not self._commands:
             self._had_images = False  # hundreds of MB of pixels and encoders go back to the system
             threading.Thread(target=resources.trim, name="trim", daemon=True).start()
-        commands = self.transport.receive(wait=task.idle and not self._commands)
+        handling = bool(self._commands) and (task.idle or task.accepts_commands)
+        commands = self.transport.receive(wait=not handling and (task.idle or task.computing))
         if commands is None:
             return False
         if commands:
@@ -223,7 +229,7 @@ class Worker:
                 self._handle(command)
         task.admit()
         self.flush()
-        if not task.idle:
+        if not (task.idle or task.computing):
             task.step()
             self.flush()
         return True

@@ -173,6 +173,16 @@ class Backend(LoadedModel, Protocol):
     """The records for the front end. It is always the same list object."""
     requests: dict[int, GenerationRequest]
     """The unfinished requests by id."""
+    wake: Callable[[], None] | None
+    """Wakes up the engine's loop; None if `step` waits for every step."""
+
+    @property
+    def started(self) -> bool:
+        """Whether a step was started whose results are not processed yet."""
+
+    @property
+    def computing(self) -> bool:
+        """Whether this step is still computed, at whose end a thread calls `wake`; `step` would wait for it."""
 
     @property
     def waiting(self) -> FairQueue[Any]:

@@ -75,6 +75,10 @@ class GenerationTask(Task):
         return self.backend.idle
 
     @property
+    def computing(self) -> bool:
+        return self.backend.computing
+
+    @property
     def accepts_commands(self) -> bool:
         """Whether another command may be taken now: between two steps TURN_CHARACTERS are tokenized."""
         return self._characters_left > 0 or self.backend.idle
@@ -89,7 +93,8 @@ class GenerationTask(Task):
 
     def admit(self) -> None:
         """Starts sequences, first those whose grammar has just been compiled."""
-        self._characters_left = TURN_CHARACTERS
+        if not self.backend.started:
+            self._characters_left = TURN_CHARACTERS
         if self.tokenize_queue.waiting:
             self._process_tokenized()
         if self._compiles_grammars and (self.grammars.waiting or self.grammars.compiling):

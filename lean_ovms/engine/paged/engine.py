@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,6 +100,7 @@ class Engine:
         self._speculative = False
         self._state_bytes = 0
         self._overlapping = sizes.overlapping
+        self.wake: Callable[[], None] | None = None
         self._arrived = 0
 
     # --- generation.backend.Backend
@@ -112,10 +114,18 @@ class Engine:
         return not (self._working or self.outputs.changed)
 
     @property
+    def started(self) -> bool:
+        return self.runner.running is not None
+
+    @property
+    def computing(self) -> bool:
+        return self.runner.computing
+
+    @property
     def _working(self) -> bool:
         """Whether there is something to compute, or a step whose results have not been processed."""
         scheduler, batch = self.scheduler, self.scheduler.batch
-        computing = batch.decoding or batch.prefilling or scheduler.waiting or self.runner.running is not None
+        computing = batch.decoding or batch.prefilling or scheduler.waiting or self.started
         return bool(computing) or any(hook.working for hook in self.hooks)
 
     def check(self, request: GenerationRequest) -> None:
@@ -172,19 +182,21 @@ class Engine:
         """Starts waiting sequences, unless a step is running, whose rows and blocks are in use."""
         for hook in self.hooks:
             self.out += hook.poll()
-        if self.runner.running is None:
+        if not self.started:
             self.scheduler.admit()
 
     def step(self) -> None:
-        """Computes one step. If steps overlap, the calls alternate between starting a step and waiting for it.
+        """Computes one step. If it is long, or steps overlap, one call starts it, and the next one waits for it.
 
-        The call that starts a step also makes the records of the step before. Before the next call, which waits for the
-        step, the caller sends these records and tokenizes new requests.
+        If steps overlap, the call that starts a step also makes the records of the step before. Before the next call,
+        the caller sends these records and tokenizes new requests; of a long step it awaits the end, too.
         """
-        starting = self._overlapping and self.runner.running is None
+        batch = self.scheduler.batch
+        wake = self.wake if self.runner.takes_long(bool(batch.prefilling)) else None
+        starting = not self.started and (self._overlapping or wake is not None)
         try:
             if starting:
-                self.runner.start()
+                self.runner.start(wake)
             else:
                 self.runner.compute()
         except Exception as error:  # of openvino, whatever it raises: the other requests go on
@@ -195,7 +207,7 @@ class Engine:
             self._tell_hooks()
 
     def _tell_hooks(self) -> None:
-        resting = not self.scheduler.running and self.runner.running is None
+        resting = not (self.scheduler.running or self.started)
         for hook in self.hooks:
             hook.changed()
             if resting:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -125,6 +127,10 @@ def tokens_record(
 
 NOT_FINITE = "The model computed values that are not finite; its weights, or those of the LoRA adapter, may be damaged."
 NOT_FINITE_CODE = "not_finite"
+SHORT_S = 0.02
+"""The seconds up to which a step is so short that commands wait for its end, since another thread takes time, too."""
+OVERDUE_S = 5.0
+"""The seconds of a step after which commands wait for its end, so that the front end notices an engine that hangs."""
 
 
 class StepRunner:
@@ -166,31 +172,65 @@ class StepRunner:
         self._hooks = hooks
         self._prepare = prepare
         self._clock = clock
-        self._chosen_at = self._began = 0.0
+        self._chosen_at = self._began = 0.0  # by `clock`
+        self._began_at = 0.0  # by the system's clock
+        self._took_s = [0.0, 0.0]  # by the latest step without and with prompts
+        self._waiter = ThreadPoolExecutor(1, "step")
+        self._result: Future[Logits] | None = None  # of the started step, if `_waiter` waits for it
         self._batch = SamplingBatch(())
         self._cancelled: list[Sequence] = []  # while a step ran that computes for them
 
-    def start(self) -> bool:
-        """Starts the next step for `compute`; returns False if there is none. Passes on openvino's exceptions."""
+    @property
+    def computing(self) -> bool:
+        """Whether the started step is still computed, and `wake` will be called at its end."""
+        return self._result is not None and not self._result.done() and time.monotonic() < self._began_at + OVERDUE_S
+
+    def takes_long(self, prompts: bool) -> bool:
+        """Returns whether the latest step of this kind, with prompts or without, took longer than SHORT_S."""
+        return self._took_s[prompts] > SHORT_S
+
+    def start(self, wake: Callable[[], None] | None = None) -> bool:
+        """Starts the next step for `compute`; returns False if there is none. Passes on openvino's exceptions.
+
+        A thread calls `wake` when the step is computed; without it, only `compute` waits for that.
+        """
         step = self._schedule()
         if step is None:
             return False
+        self._start(step)
+        self.running = step
+        if wake is not None:
+            self._result = self._waiter.submit(self._network.wait)
+            self._result.add_done_callback(lambda _: wake())
+        return True
+
+    def _start(self, step: Step) -> None:
+        """Starts the network, and computes the masks of the step's grammars meanwhile."""
         try:
             self._network.start(bool(step.chunks))
+            try:
+                self._prepare(self._matchers(step))
+            except BaseException:
+                self._network.wait()
+                raise
         except BaseException:
             self._step_failed()
             raise
-        self.running = step
-        return True
 
     def compute(self) -> None:
         """Completes the started step, or computes a whole one. Exceptions of openvino are passed on."""
-        started, self.running = self.running, None
-        step = started or self._schedule()
-        if step is None:
+        (step, self.running), (result, self._result) = (self.running, None), (self._result, None)
+        started = step is not None
+        if step is None and (step := self._schedule()) is None:
             return
+        if not started and self._matchers(step):
+            self._start(step)
+            started = True
         try:
-            logits = self._computed(step, started=started is not None)
+            if result is not None:
+                logits = result.result()
+            else:
+                logits = self._network.wait() if started else self._network.infer(bool(step.chunks))
         except BaseException:
             self._step_failed()
             raise
@@ -218,6 +258,7 @@ class StepRunner:
         """Counts a computed step, and has its duration charged to clients and learned for the sizes of chunks."""
         scheduler = self._scheduler
         scheduler.steps += 1
+        self._took_s[bool(step.chunks)] = time.monotonic() - self._began_at
         if scheduler.time_shares.active:
             scheduler.charge_time(step, self._clock() - self._chosen_at)
         if step.chunks:
@@ -238,25 +279,10 @@ class StepRunner:
         except BaseException:
             self._step_failed()
             raise
-        self._began = self._clock()
+        if self._batch.sequences is not step.decoding:
+            self._batch = SamplingBatch(step.decoding)
+        self._began, self._began_at = self._clock(), time.monotonic()
         return step
-
-    def _computed(self, step: Step, *, started: bool) -> Logits:
-        """Returns the logits of a step; computes the grammars' masks while the network computes."""
-        try:
-            if self._batch.sequences is not step.decoding:
-                self._batch = SamplingBatch(step.decoding)
-            matchers = self._matchers(step)
-            if not started and not matchers:
-                return self._network.infer(bool(step.chunks))
-            if not started:
-                self._network.start(bool(step.chunks))
-                started = True
-            self._prepare(matchers)
-        finally:
-            if started:
-                logits = self._network.wait()
-        return logits
 
     def _step_failed(self) -> None:
         """Makes the next step write all inputs, since some may be incomplete."""

@@ -22,7 +22,9 @@ ONLY_PAGED = "this server only has the pipeline PAGED"
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
     """Loads the model that the options name, and returns the task that serves it. Raises StartError."""
-    return GenerationTask(load_text_model(config, wake), config, wake)
+    backend = load_text_model(config, wake)
+    backend.wake = wake
+    return GenerationTask(backend, config, wake)
 
 
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:

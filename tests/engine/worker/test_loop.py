@@ -21,7 +21,7 @@ class Counting:
         self.work = []
         self.calls = []
         self.accepts_commands = True
-        self.fails = False
+        self.fails = self.computing = False
 
     @property
     def idle(self):

@@ -19,6 +19,7 @@ when it is stuck.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from .....config import EngineConfig
 from .....engine.generation.backend import (
@@ -52,6 +53,9 @@ DRAIN_STEPS = 8
 
 class GuardedPipeline:
     """A backend that guards a pipeline against situations in which it fails."""
+
+    wake: Callable[[], None] | None = None
+    started = computing = False  # a step holds the interpreter lock
 
     def __init__(self, pipeline: Pipeline, max_running: int, *, priority_across_clients: bool = False) -> None:
         """Makes the guard of a loaded pipeline.
