@@ -1,5 +1,6 @@
 """For tests of the engine child: a worker on the scripted engine, and a transport without a socket."""
 
+import threading
 from collections import deque
 from dataclasses import asdict
 
@@ -62,6 +63,23 @@ class MemoryTransport:
         self.frames.append(list(records))
 
 
+class WakingTransport(MemoryTransport):
+    """Waits to be woken up where MemoryTransport would say that nothing will come."""
+
+    def __init__(self):
+        super().__init__()
+        self.bell = threading.Event()
+
+    def receive(self, wait):
+        if wait and not self.inbox and not self.closed:
+            assert self.bell.wait(300), "nobody wakes the loop"
+        self.bell.clear()
+        return super().receive(False)
+
+    def wake(self):
+        self.bell.set()
+
+
 class Replies:
     """All records of one request."""
 
@@ -109,9 +127,9 @@ def fresh(backend):
 class WorkerRig:
     """A worker on a task, and what it sends."""
 
-    def __init__(self, task):
+    def __init__(self, task, transport=None):
         self.task = task
-        self.transport = MemoryTransport()
+        self.transport = transport or MemoryTransport()
         self.worker = Worker(task, self.transport)
         self._ids = 0
 
@@ -153,10 +171,19 @@ class Rig(WorkerRig):
     """A worker and the records that it has sent, by request.
 
     `pipeline` is one of openvino_genai, which gets a guard, or a complete backend; with None, the scripted engine is
-    used, with changes to its script.
+    used, with changes to its script. With `meanwhile`, commands are handled while long steps are computed.
     """
 
-    def __init__(self, pipeline=None, limits=LIMITS, running=RUNNING, priority_across_clients=False, **changes):
+    def __init__(
+        self,
+        pipeline=None,
+        limits=LIMITS,
+        running=RUNNING,
+        priority_across_clients=False,
+        *,
+        meanwhile=False,
+        **changes,
+    ):
         if pipeline is None:
             self.backend = scripted(running=running, priority_across_clients=priority_across_clients, **changes)
         elif hasattr(pipeline, "admit"):
@@ -164,7 +191,8 @@ class Rig(WorkerRig):
         else:
             self.backend = guarded(pipeline, running)
         self.pipeline = getattr(self.backend, "pipeline", self.backend)
-        super().__init__(GenerationTask(self.backend, limits))
+        super().__init__(GenerationTask(self.backend, limits), WakingTransport() if meanwhile else None)
+        self.backend.wake = self.transport.wake if meanwhile else None
         # The guard of a pipeline is its own scheduler.
         self.scheduler = getattr(self.backend, "scheduler", self.backend)
         self._read = 0

@@ -2,30 +2,47 @@
 
 import pytest
 
+from lean_ovms.engine.paged import step_runner
 from tests.engine.real import chat, draft_model, load
 from tests.engine.rig import Rig, scripted
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 BLOCKS = 12
 CAPACITY = BLOCKS * 32
-KINDS = ["guarded", "scripted", *(pytest.param(kind, marks=pytest.mark.model) for kind in ("LM_CB", "PAGED"))]
+MEANWHILE = " with commands during steps"
+REAL = ("LM_CB", "PAGED", f"PAGED{MEANWHILE}")
+KINDS = ["guarded", "scripted", f"scripted{MEANWHILE}", *(pytest.param(kind, marks=pytest.mark.model) for kind in REAL)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def loaded(request):
     if request.param == "guarded":
         return FakePipeline(Script(blocks=BLOCKS, context=131_072))
-    if request.param == "scripted":
+    if request.param.startswith("scripted"):
         return scripted(blocks=BLOCKS, context=131_072)
-    made = load(blocks=BLOCKS, pipeline_type=request.param, max_num_batched_tokens=256)
+    made = load(blocks=BLOCKS, pipeline_type=request.param.removesuffix(MEANWHILE), max_num_batched_tokens=256)
     made._overlapping = False  # so that on every machine a turn is a step
     return made
 
 
+class StepRig(Rig):
+    """A rig whose turns end with the end of a step."""
+
+    def turn(self, times=1):
+        before = len(self.transport.frames)
+        for _ in range(times):
+            super().turn()
+            while self.backend.started:
+                super().turn()
+        return self.sent(before)
+
+
 @pytest.fixture
-def rig(loaded):
+def rig(loaded, request, monkeypatch):
     """Checks that every test leaves its engine as it found it."""
-    made = Rig(pipeline=loaded)
+    meanwhile = request.node.callspec.params["loaded"].endswith(MEANWHILE)
+    monkeypatch.setattr(step_runner, "SHORT_S", -1)  # each step is long
+    made = StepRig(pipeline=loaded, meanwhile=meanwhile)
     yield made
     stats = made.stats()
     assert (made.backend.idle, stats.running, stats.queued, stats.kv_blocks_used) == (True, 0, 0, 0)

@@ -191,8 +191,7 @@ class Engine:
         If steps overlap, the call that starts a step also makes the records of the step before. Before the next call,
         the caller sends these records and tokenizes new requests; of a long step it awaits the end, too.
         """
-        batch = self.scheduler.batch
-        wake = self.wake if self.runner.takes_long(bool(batch.prefilling)) else None
+        wake = self.wake if self.runner.takes_long else None
         starting = not self.started and (self._overlapping or wake is not None)
         try:
             if starting:

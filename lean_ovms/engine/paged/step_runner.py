@@ -174,6 +174,7 @@ class StepRunner:
         self._clock = clock
         self._chosen_at = self._began = 0.0  # by `clock`
         self._began_at = 0.0  # by the system's clock
+        self._prompts = False  # whether prompts were computed when the latest step was scheduled
         self._took_s = [0.0, 0.0]  # by the latest step without and with prompts
         self._waiter = ThreadPoolExecutor(1, "step")
         self._result: Future[Logits] | None = None  # of the started step, if `_waiter` waits for it
@@ -185,9 +186,10 @@ class StepRunner:
         """Whether the started step is still computed, and `wake` will be called at its end."""
         return self._result is not None and not self._result.done() and time.monotonic() < self._began_at + OVERDUE_S
 
-    def takes_long(self, prompts: bool) -> bool:
-        """Returns whether the latest step of this kind, with prompts or without, took longer than SHORT_S."""
-        return self._took_s[prompts] > SHORT_S
+    @property
+    def takes_long(self) -> bool:
+        """Whether the latest step like the next one, with or without prompts, took longer than SHORT_S."""
+        return self._took_s[bool(self._scheduler.batch.prefilling)] > SHORT_S
 
     def start(self, wake: Callable[[], None] | None = None) -> bool:
         """Starts the next step for `compute`; returns False if there is none. Passes on openvino's exceptions.
@@ -219,21 +221,24 @@ class StepRunner:
 
     def compute(self) -> None:
         """Completes the started step, or computes a whole one. Exceptions of openvino are passed on."""
-        (step, self.running), (result, self._result) = (self.running, None), (self._result, None)
-        started = step is not None
-        if step is None and (step := self._schedule()) is None:
+        step = self.running or self._schedule()
+        if step is None:
             return
-        if not started and self._matchers(step):
-            self._start(step)
-            started = True
+        result, self._result = self._result, None
         try:
             if result is not None:
                 logits = result.result()
+            elif self.running is None and not self._matchers(step):
+                logits = self._network.infer(bool(step.chunks))
             else:
-                logits = self._network.wait() if started else self._network.infer(bool(step.chunks))
+                if self.running is None:
+                    self._start(step)
+                logits = self._network.wait()
         except BaseException:
             self._step_failed()
             raise
+        finally:
+            self.running = None
         self._measure(step)
         scheduler, source = self._scheduler, self._scheduler.speculation.source
         if source is not None:
@@ -258,7 +263,7 @@ class StepRunner:
         """Counts a computed step, and has its duration charged to clients and learned for the sizes of chunks."""
         scheduler = self._scheduler
         scheduler.steps += 1
-        self._took_s[bool(step.chunks)] = time.monotonic() - self._began_at
+        self._took_s[self._prompts] = time.monotonic() - self._began_at
         if scheduler.time_shares.active:
             scheduler.charge_time(step, self._clock() - self._chosen_at)
         if step.chunks:
@@ -269,6 +274,7 @@ class StepRunner:
     def _schedule(self) -> Step | None:
         """Returns the next step after writing its inputs; None if there is nothing to compute."""
         self._chosen_at = self._clock()
+        self._prompts = bool(self._scheduler.batch.prefilling)
         for hook in self._hooks:
             hook.begin_step()
         step = self.scheduled = self._scheduler.schedule()

@@ -16,7 +16,7 @@ from lean_ovms.features.structured_output.child import queue
 from lean_ovms.features.structured_output.child.library import LibraryGrammars
 from lean_ovms.features.structured_output.limits import GrammarCost
 from lean_ovms.types import SamplingParams
-from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
+from tests.engine.rig import LIMITS, Rig, WakingTransport, queue_limits
 
 
 def tag(text="a"):
@@ -58,23 +58,6 @@ class Compiler:
 
     def count(self, what):
         return sum(1 for call, _ in self.calls if call == what)
-
-
-class WakingTransport(MemoryTransport):
-    """A link that waits to be woken up where MemoryTransport would say that nothing will come."""
-
-    def __init__(self):
-        super().__init__()
-        self.bell = threading.Event()
-
-    def receive(self, wait):
-        if wait and not self.inbox and not self.closed:
-            assert self.bell.wait(300), "nobody wakes the loop"
-        self.bell.clear()
-        return super().receive(False)
-
-    def wake(self):
-        self.bell.set()
 
 
 class GrammarRig(Rig):
