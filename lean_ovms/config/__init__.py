@@ -226,11 +226,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
                 found |= {row.name: getattr(self._parts[one.options], row.name) for row in fields(one.options)}
         return found
 
-    def of_model(self) -> dict[str, Any]:
-        """Returns the options of one model that differ from their defaults."""
-        rows = (row for row in listed(self.without) if row.metadata["group"] in PER_MODEL)
-        return {row.name: value for row in rows if (value := self.value(row.name)) != row.default}
-
     @property
     def model_list(self) -> str:
         """The path of a file that lists the models to serve; empty if there is none."""

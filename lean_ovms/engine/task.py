@@ -2,8 +2,8 @@
 
 A new task is a subclass in a feature, whose TaskRow names the function that loads it. The loop knows only the base
 class: it reads commands, has the task handle them and compute, and writes records. It waits for a command only if the
-task is idle. One frame is sent per step, and one before it if there were replies to commands, so that the front end
-learns of an acceptance without waiting for the step.
+task is idle, or another thread computes. One frame is sent per step, and others for replies to commands, so that the
+front end learns of an acceptance without waiting for the step.
 """
 
 from __future__ import annotations

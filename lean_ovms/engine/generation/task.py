@@ -23,7 +23,7 @@ from .worker_thread import TokenizeQueue
 MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters in one Encode command; tokenizing them takes up to three seconds, without any other token."""
 TURN_CHARACTERS = 1 << 16
-"""The characters to tokenize between two steps, where there is a choice; they take a tokenizer 2 to 45 ms."""
+"""The characters to tokenize for each step, where there is a choice; they take a tokenizer 2 to 45 ms."""
 CONSTRAINT_CHARACTERS = 16
 """The number of characters of a grammar that take as long to process as one character takes to tokenize."""
 CALL_CHARACTERS = 64
@@ -80,7 +80,7 @@ class GenerationTask(Task):
 
     @property
     def accepts_commands(self) -> bool:
-        """Whether another command may be taken now: between two steps TURN_CHARACTERS are tokenized."""
+        """Whether another command may be taken now: for each step TURN_CHARACTERS are tokenized."""
         return self._characters_left > 0 or self.backend.idle
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -173,8 +174,7 @@ class StepRunner:
         self._prepare = prepare
         self._clock = clock
         self._chosen_at = self._began = 0.0  # by `clock`
-        self._began_at = 0.0  # by the system's clock
-        self._prompts = False  # whether prompts were computed when the latest step was scheduled
+        self._began_at, self._prompts = 0.0, False  # by the system's clock; whether there were prompts to compute
         self._took_s = [0.0, 0.0]  # by the latest step without and with prompts
         self._waiter = ThreadPoolExecutor(1, "step")
         self._result: Future[Logits] | None = None  # of the started step, if `_waiter` waits for it
@@ -202,8 +202,9 @@ class StepRunner:
         self._start(step)
         self.running = step
         if wake is not None:
-            self._result = self._waiter.submit(self._network.wait)
-            self._result.add_done_callback(lambda _: wake())
+            with suppress(RuntimeError):  # there is no memory for a thread
+                self._result = self._waiter.submit(self._network.wait)
+                self._result.add_done_callback(lambda _: wake())
         return True
 
     def _start(self, step: Step) -> None:

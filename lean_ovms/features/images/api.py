@@ -19,6 +19,7 @@ from ...observability.records import at_end, current_record
 from ...types import Image, Json, Request, Response
 from ...types.push import Sink, StreamIterator
 from ..media_files.images.loader import ImageLoader
+from ..media_files.iterated_source import IteratedSource
 from ..uploads.forms import body_of, read_form
 from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
 from .params import ImageFile, ImageParams
@@ -72,7 +73,7 @@ async def _answer(images: _Images, services: Services) -> Response:
     """Returns the response with the images, streamed or whole. Raises RequestError."""
     headers = images.parsed.headers
     if images.parsed.stream:
-        source = sse.IteratedSource(_events(images, services))
+        source = IteratedSource(_events(images, services))
         await source.begin(services.config.sse_ping_s)
         return sse.response(source, _Renderer(), services.config.sse_ping_s, headers)
     files: list[ImageFile] = []

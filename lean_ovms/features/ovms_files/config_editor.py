@@ -92,7 +92,7 @@ def names(path: Path) -> list[str]:
 
 def options_of(config: Config) -> dict[str, Any]:
     """Returns the options for an entry: the model's that are not the default, with JSON texts as objects."""
-    changed = {name: value for name, value in config.of_model().items() if name not in FROM_ENTRY}
+    changed = {name: value for name, value in config_file.model_options(config).items() if name not in FROM_ENTRY}
     return {name: _as_object(value) if name.endswith("_config") else value for name, value in changed.items()}
 
 

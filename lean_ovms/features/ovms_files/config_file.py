@@ -73,6 +73,12 @@ class ConfigFile:
     """The options for the whole server."""
 
 
+def model_options(config: Config) -> dict[str, Any]:
+    """Returns the options of one model that differ from their defaults."""
+    rows = (row for row in listed(config.without) if row.metadata["group"] in PER_MODEL)
+    return {row.name: value for row in rows if (value := config.value(row.name)) != row.default}
+
+
 def location(config_path: str) -> Path:
     """Returns the path of the file; for a directory, that of the config.json in it."""
     path = Path(config_path)

@@ -55,7 +55,7 @@ class OvmsFiles:
     def model(self, config: Config, base: Path) -> ModelSpec:
         """Returns a model with the options of its directory's graph. Raises StartError."""
         path = base / GRAPH
-        given = config.of_model() | {"model_name": config.served_name}
+        given = config_file.model_options(config) | {"model_name": config.served_name}
         del given["model_path"]
         try:
             text = graph.text_of(path)

@@ -93,7 +93,7 @@ def _entry(path: Path, name: str, words: list[str], config: Config) -> ConfigEnt
         is_set = row.name != "without" and given.value(row.name) != row.default
         if is_set and row.metadata["group"] not in PER_MODEL:
             raise _invalid(f"{where}: --{row.name} is an option of the server, not of a model")
-    options = given.of_model()
+    options = config_file.model_options(given)
     directory = Path(options.pop("model_path", "") or path.parent / name)
     names = [options.pop("model_name", ""), *options.pop("model_aliases", "").split(" ")]
     if aliases := [one for one in names if one and one != name]:

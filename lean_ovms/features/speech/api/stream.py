@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator
 
 from ....api.response import new_id, now, usage
 from ....api.services import INLINE_BYTES
-from ....api.sse import IteratedSource, Renderer, event
+from ....api.sse import Renderer, event
 from ....errors import RequestError
 from ....types import Json, Usage
 from ....types.push import Sink
 from ....util.concurrency import Offload
 from ...media_files.audio.decoder import AudioStream
+from ...media_files.iterated_source import IteratedSource
 from ..params import TRANSLATE, SpeechEvent
 from .answers import known, times, token_usage
 from .request import AudioRequest
