@@ -191,21 +191,19 @@ class StepRunner:
         """Whether the latest step like the next one, with or without prompts, took longer than SHORT_S."""
         return self._took_s[bool(self._scheduler.batch.prefilling)] > SHORT_S
 
-    def start(self, wake: Callable[[], None] | None = None) -> bool:
-        """Starts the next step for `compute`; returns False if there is none. Passes on openvino's exceptions.
+    def start(self, wake: Callable[[], None] | None = None) -> None:
+        """Starts the next step, if there is one, for `compute`. Passes on openvino's exceptions.
 
         A thread calls `wake` when the step is computed; without it, only `compute` waits for that.
         """
-        step = self._schedule()
-        if step is None:
-            return False
+        if (step := self._schedule()) is None:
+            return
         self._start(step)
         self.running = step
         if wake is not None:
             with suppress(RuntimeError):  # there is no memory for a thread
                 self._result = self._waiter.submit(self._network.wait)
                 self._result.add_done_callback(lambda _: wake())
-        return True
 
     def _start(self, step: Step) -> None:
         """Starts the network, and computes the masks of the step's grammars meanwhile."""
