@@ -29,7 +29,6 @@ from .manifest import (
     Metric,
     ModelRow,
     ObserverRow,
-    PageRow,
     PanelRow,
     ParserRow,
     PartRow,
@@ -162,14 +161,6 @@ class Composition:
     def companions(self) -> tuple[Companion, ...]:
         """The additional models that are pulled together with a model."""
         return tuple(row for one in self.features for row in one.companions)
-
-    @cached_property
-    def page_rows(self) -> tuple[PageRow, ...]:
-        """The actions of the web page that use endpoints of features. Raises StartError if two have one name."""
-        found = {row.action: row for one in self.features for row in one.page}
-        if len(found) < sum(len(one.page) for one in self.features):
-            raise StartError("two features declare the same action of the web page")
-        return tuple(found.values())
 
     @cached_property
     def panels(self) -> tuple[PanelRow, ...]:

@@ -71,7 +71,7 @@ async def handle_root(request: Request, services: Services) -> Response:
 async def handle_actions(request: Request, services: Services) -> Response:
     log_quietly()
     config = services.config
-    rows = config.composition.page_rows
+    rows = [row for one in config.composition.features for row in one.page]
     offered = {row.action: row.path[1:] for row in rows if all(map(config.given, row.only_with))}
     return json(offered)
 

@@ -167,7 +167,8 @@ def test_actions_of_the_page_are_endpoints_that_the_page_knows() -> None:
     text = "".join(path.read_text("utf-8") for path in page.FILES.glob("*.js"))
     text += (page.FILES / "index.html").read_text("utf-8")
     paths = {row.path for row in router.every()}
-    rows = compose().page_rows
+    rows = [row for one in compose().features for row in one.page]
+    assert len({row.action for row in rows}) == len(rows)
     assert {row.path for row in rows} <= paths
     used = set(re.findall(r'pathOf\("(\w+)"\)|data-action="(\w+)"|pathOf\(\w+ \? "(\w+)" : "(\w+)"\)', text))
     assert {row.action for row in rows} == {name for names in used for name in names if name}
