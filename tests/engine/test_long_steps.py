@@ -119,14 +119,15 @@ def test_beside_a_step_no_more_is_tokenized_than_between_two(rig):
     assert encoded()[4:] == [104, 200, 105, 106, 107]  # clients take turns
 
 
-def test_a_full_queue_refuses_at_once():
-    rig = LongSteps(queue_limits(1), running=1)
+def test_requests_beyond_the_queue_wait_for_the_step_that_lets_others_start():
+    """They would otherwise be refused although the engine has places for them."""
+    rig = LongSteps(queue_limits(2), running=4)
     rig.begin()
-    waiting, refused = (rig.submit("more", max_tokens=1, **FREE) for _ in range(2))
-    rig.turn()
-    assert rig.answer(waiting).accepted
-    assert "please try again later" in rig.answer(refused).refused[1]
     rig.end.release(100)
+    *accepted, refused = [rig.submit("more", max_tokens=1, **FREE) for _ in range(6)]
+    rig.turn()
+    assert all(rig.answer(number).accepted for number in accepted)  # three run, and two wait
+    assert "please try again later" in rig.answer(refused).refused[1]
     rig.run()
 
 

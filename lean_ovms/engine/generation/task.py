@@ -205,6 +205,8 @@ class GenerationTask(Task):
         if submit.group and submit.group in self._refused_groups:
             raise self._too_many("another prompt of this request was refused", self.config.max_queued_requests)
         if self._refusal_of(submit.client) is not None:
+            if self.backend.started:
+                self.backend.step()  # until its end no waiting sequence can start
             self.backend.admit(compiling=self._compiling)
             if error := self._refusal_of(submit.client):
                 self._refused_groups.append(submit.group)
