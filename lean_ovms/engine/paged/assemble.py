@@ -6,6 +6,7 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -55,6 +56,8 @@ log = logging.getLogger(__name__)
 
 CACHE_INTERVAL = 64
 """KV blocks of a prompt between checkpoints of a hybrid model's state, unless --cache_interval_multiplier is given."""
+SLOW_S = 1.5
+"""The seconds for reading and compiling a network from which the log says that it can be kept."""
 TWO_COPIES_MAX_BYTES = 1 << 30
 """Bytes of weights up to which a model with adapters is also compiled without them, for steps that use none."""
 
@@ -174,7 +177,7 @@ def _compile(
     images, found = files.vision is not None, list[ModelTokenizer]()
     exact, adapted = config.batch_invariant, inputs is not None
     weights = open_weights(files.network, drafts.edits, trees=drafts.trees, adapted=adapted, exact=exact, images=images)
-    change_weights = config.part(CHANGED_WEIGHTS)
+    change_weights, began = config.part(CHANGED_WEIGHTS), time.monotonic()
     model = PagedModel(
         change_weights(config, weights) if change_weights else weights,
         settings.device,
@@ -187,6 +190,9 @@ def _compile(
         compiler=_compiler(config, files.network, drafts, images=images),
         while_compiling=lambda: found.append(_load_tokenizer(config.model_dir, files.network, files.single)),
     )
+    could_keep = settings.device == "CPU" and not (config.cache_dir or files.small or drafts.edits or adapted)
+    if could_keep and NETWORK_COMPILER in config.composition.parts and (took_s := time.monotonic() - began) >= SLOW_S:
+        log.info("the network took %.1f s to compile; --cache_dir DIR keeps it for faster starts", took_s)
     return model, found[0]
 
 

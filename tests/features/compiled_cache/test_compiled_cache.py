@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("gguf")
 
 from lean_ovms.config import Config
+from lean_ovms.engine.paged import assemble
 from lean_ovms.features.compiled_cache.child import compiler, network, store
 from lean_ovms.features.compiled_cache.child.store import (
     ABOUT,
@@ -237,3 +238,22 @@ def test_what_is_known_of_a_network_is_read_as_it_was_written(tmp_path):
     (keeper.path("a") / ABOUT).write_bytes(store._check(text) + text)
     assert keeper.find("a") is None
     assert not keeper.path("a").exists()
+
+
+@pytest.mark.slow
+def test_a_slow_start_says_that_its_network_can_be_kept(tmp_path, caplog, monkeypatch):
+    file = zoo_gguf.write(tmp_path / "x.gguf", "llama", "Q4_0")
+    caplog.set_level(logging.INFO, "lean_ovms.engine")
+    advised = "--cache_dir DIR keeps it"
+    monkeypatch.setattr(assemble, "SLOW_S", 0)
+    load(60, model_path=str(file), **OPTIONS)  # so small a network is not kept
+    monkeypatch.setattr(assemble, "is_small", lambda file: False)
+    load(60, model_path=str(file), cache_dir=str(tmp_path), **OPTIONS)
+    load(60, model_path=str(file), without="compiled_cache", **OPTIONS)
+    load(60, model_path=str(file), allow_runtime_lora=True, **OPTIONS)
+    monkeypatch.setattr(assemble, "SLOW_S", 1000)
+    load(60, model_path=str(file), **OPTIONS)
+    assert advised not in caplog.text
+    monkeypatch.setattr(assemble, "SLOW_S", 0)
+    load(60, model_path=str(file), **OPTIONS)
+    assert caplog.text.count(advised) == 1
