@@ -26,8 +26,9 @@ _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 TEXTS_OR_TOKENS = schemas.any_of(
     schemas.STRING, schemas.array(schemas.STRING, 1), schemas.array(_ID, 1), schemas.array(schemas.array(_ID, 1), 1)
 )
-IN_OBJECT = schemas.object_of(
-    {"content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART, 1))}, role=False
+IN_OBJECT = schemas.any_of(
+    schemas.object_of({"content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART, 1))}, role=False),
+    schemas.object_of({"prompt_string": schemas.STRING}, multimodal_data=False),
 )
 """A text in an object, as in llama.cpp and at OpenRouter."""
 _TEXTS = schemas.any_of(schemas.STRING, IN_OBJECT)
@@ -109,7 +110,7 @@ INPUT = Field(
     "input",
     "any",
     "a string, an array of strings or token ids, an array of arrays of token ids, or messages; a string may be an "
-    "object with content, which is a string or parts of type text",
+    "object with prompt_string, or with content, which is a string or parts of type text",
     schema=_INPUT,
 )
 DIMENSIONS = Field(

@@ -13,6 +13,8 @@ from ....types import Json
 from ..types import TextOrTokens
 
 INT32_MAX = 2**31 - 1
+IN_OBJECT, MEDIA = "prompt_string", "multimodal_data"
+"""llama.cpp's keys of an input in an object, and of the images in it."""
 
 
 def is_conversation(value: Any) -> bool:
@@ -30,9 +32,10 @@ def conversations(value: list[Any]) -> list[list[Json]]:
 
 
 def with_texts(value: Any, name: str) -> Any:
-    """Returns an input, or a list of several, with the texts of objects {"content": [parts]} in their places.
+    """Returns an input, or a list of several, with the inputs that are in objects in the places of these.
 
-    llama.cpp and OpenRouter have such objects. An object with a role is a message.
+    The objects are {"content": [parts]} of llama.cpp and OpenRouter, and llama.cpp's {"prompt_string": input}. An
+    object with a role is a message.
 
     Args:
         value: The value of the field.
@@ -43,13 +46,17 @@ def with_texts(value: Any, name: str) -> Any:
     """
     if not isinstance(value, list):
         return _with_text(value, name)
-    if dict not in set(map(type, value)):
+    if dict not in set(map(type, value)) or (isinstance(value[0], dict) and "role" in value[0]):
         return value
     return [_with_text(item, f"{name}[{i}]") for i, item in enumerate(value)]
 
 
 def _with_text(value: Any, param: str) -> Any:
-    if not isinstance(value, dict) or "content" not in value or "role" in value:
+    if not isinstance(value, dict) or "role" in value:
+        return value
+    if IN_OBJECT in value and MEDIA not in value:
+        return value[IN_OBJECT]
+    if "content" not in value:
         return value
     return content_text(value, param, between="", why="images and audio are read from messages")
 

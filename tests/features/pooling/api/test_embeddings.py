@@ -47,6 +47,8 @@ async def test_every_form_of_input(make_pooling: MakePooling) -> None:
         ("", [""]),
         ("a\0b", ["a\0b"]),
         ({"content": "a"}, ["a"]),
+        ({"prompt_string": "a"}, ["a"]),
+        (["a", {"prompt_string": "b"}, {"content": "c"}], ["a", "b", "c"]),
         (["a", {"content": [{"type": "text", "text": "b "}, {"type": "text", "text": "c"}]}], ["a", "b c"]),
     ]
     for given, inputs in forms:
@@ -85,6 +87,9 @@ WRONG_INPUTS: list[tuple[Any, ...]] = [
         "input[1].content[0] is not a part of type text: images and audio are read from messages",
     ),
     ([[1], {"content": "a"}], "input must be homogeneous"),
+    ([{"role": "user", "content": "a"}, {"content": "b"}], "Every message must have 'role' field"),
+    ({"prompt_string": "a", "multimodal_data": []}, "input should be string, array of strings or array of integers"),
+    ({"prompt_string": 5}, "input should be string, array of strings or array of integers"),
 ]
 
 
