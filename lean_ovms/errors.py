@@ -431,7 +431,7 @@ class ExitStatus(IntEnum):
     NEVER_SERVED = 3
     """The server could not start: the same start would fail again."""
     SIGNALLED = 128
-    """Added to the number of the signal that stopped a command."""
+    """A command that a signal stopped exits with this and the number of the signal."""
 
 
 class StartError(Exception):

@@ -273,7 +273,7 @@ class TextModel(TokenModel):
 
     @property
     def capabilities(self) -> Collection[str]:
-        """The capabilities of the engine (ModelInfo.capabilities); empty before they are known and requests come."""
+        """The capabilities of the engine (ModelInfo.capabilities); empty until they are known, before any request."""
         return self.info.capabilities if self.known else ()
 
     async def count(self, prompt: ChatPrompt) -> int:

@@ -187,7 +187,7 @@ class Speculation:
         return self.source is not None and self.source.asks_network
 
     def choose(self) -> None:
-        """Chooses draft tokens that need no model; sequences that have or may get some are not plain any more."""
+        """Chooses the draft tokens that need no model, and marks the sequences that have, or may get, draft tokens."""
         batch, source = self._batch, self.source
         if batch.regroup:
             batch.group()

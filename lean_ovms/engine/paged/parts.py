@@ -35,8 +35,8 @@ CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "
 MAX_ROWS = 1024
 """The most sequences that run at once, even if a step has more tokens, such as an unsplit prompt's."""
 TILE = 16
-"""The number to whose multiple the tokens of a small network's steps with chunks are padded, since 16 tokens take as
-long as 1. For a larger network, padding costs more than it saves."""
+"""Steps with chunks of a small network are padded to a multiple of this number of tokens, since 16 tokens take as long
+as 1. For a larger network, padding costs more than it saves."""
 INTERVAL = 2048
 """The default number of prompt tokens between two checkpoints of a hybrid network's states."""
 

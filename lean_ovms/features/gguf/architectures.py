@@ -217,8 +217,8 @@ class Architecture:
     """Whether the weights of experts that are chosen with a bias are the softmax over all experts; otherwise they are
     sigmoids."""
     weighted_inputs: bool = False
-    """Whether the input of a token's only expert is multiplied by its weight, a sigmoid; otherwise the results of
-    experts are."""
+    """Whether the weight of an expert multiplies its input, instead of its result; each token has one expert then,
+    whose weight is a sigmoid."""
     routed_early: bool = False
     """Whether a token's experts are chosen by the input of the layer; otherwise by that of the experts."""
     one_by_one: bool = False

@@ -144,9 +144,9 @@ class Parameters(Generic[_S]):
         self.schemas = schemas
         self.tags = tags
         self.names: set[str] = set()
-        """The names of those so far."""
+        """The names of the parameters so far."""
         self.strays: list[str] = []
-        """The texts between them, which are content and come after the call."""
+        """The texts between the parameters: content, which is passed on after the call."""
 
     def begin(self, key: str) -> None:
         """Passes on the name of the next parameter."""

@@ -150,8 +150,8 @@ class FileEncoder:
     def _forward(self, name: str, x: Any) -> Any:
         """Returns the result of a layer's feed-forward network, or of its experts.
 
-        Its gate is a tensor of its own, or half of the rows of `ffn_up`, or there is none. That half is the first one,
-        but the second one in Jina's model for code, whose queries have a norm.
+        Its gate is a tensor of its own, or the first half of the rows of `ffn_up` (the second half in Jina's model for
+        code, which is known by the norm of its queries), or there is none.
         """
         if self._layers.has(f"{name}.ffn_gate_inp"):
             return self._experts(name, x)

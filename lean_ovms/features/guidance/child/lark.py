@@ -21,10 +21,10 @@ from .rules import GrammarRules
 
 MAX_NESTING = 64
 HEADER = '%llguidance {"no_forcing": true}\n'
-"""The header that stops llguidance from looking ahead to the end of a text without a choice for every mask.
+"""The header that stops llguidance from looking, at every mask, for the end of the text that has no alternative.
 
-The name in an ordinary tool call took more than its fuel, 7 ms instead of 0.7, and `(("a"){200}){100}` took 0.15 s for
-every token (2026-11).
+With this search, a mask within the name of an ordinary tool call took 7 ms instead of 0.7, beyond llguidance's own
+limit, and each token of `(("a"){200}){100}` took 0.15 s (2026-11).
 """
 _EMPTY = "/(?:)/"
 TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")

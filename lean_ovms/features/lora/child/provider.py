@@ -69,8 +69,8 @@ class LoraAdapters(AdapterTable):
     def get(self, text: str) -> Adapter | None:
         """Returns the adapter for the text of one module or several, read from files if it is not kept; None for "".
 
-        Its key has the names and a digest of the weights: a file that is overwritten while its adapter is not in memory
-        has other weights when it is read again, for which cached prompts of the weights before must not be found.
+        Its key has the names and a digest of the weights: if a file is overwritten and read again, prompts that
+        were cached with its earlier weights are not found.
         """
         if not text:
             return None

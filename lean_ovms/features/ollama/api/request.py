@@ -243,7 +243,7 @@ def _reader(
 
 
 def _form(values: Values) -> Values:
-    """Returns the constraint on the answer under the name of its field here, which errors also use."""
+    """Returns the constraint on the answer under the name that its field has in Ollama's API, for errors."""
     return {"format": values["format"]}
 
 

@@ -90,5 +90,5 @@ def cubic(count: int, known: int) -> NDArray[np.float32]:
 
 
 def _places(count: int, known: int) -> NDArray[np.float64]:
-    """Returns the places of points that are wanted among known points over the same distance."""
+    """Returns where `count` points lie on the scale of the indices of `known` points, both spread over one distance."""
     return np.asarray((np.arange(count) + 0.5) * known / count - 0.5)
