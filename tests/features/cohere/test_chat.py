@@ -50,7 +50,7 @@ async def test_a_message(make_app: MakeApp, path: str) -> None:
 
 
 async def test_reasoning_and_calls_whole_and_streamed(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: say("<think>", "hm", "</think>", "So. ", CALL), **PARSING)
+    app, _ = await make_app(lambda *_: say("<think>", "h", "m", "</think>", "So", ". ", CALL), **PARSING)
     body = await whole(await post(app, PATH, ask(tools=[TOOL])))
     assert body["finish_reason"] == "TOOL_CALL"
     assert body["message"]["content"] == [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "So. "}]
@@ -62,8 +62,19 @@ async def test_reasoning_and_calls_whole_and_streamed(make_app: MakeApp) -> None
     calls = ("tool-call-start", "tool-call-delta", "tool-call-end")
     expected = [(kind, place) for place, names in enumerate((block, block, calls)) for kind in names]
     assert kinds == [("message-start", None), *expected, ("message-end", None)]
+    begins = [event["delta"]["message"] for event in told if event["type"].endswith("-start")]
+    assert begins == [
+        {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []},
+        {"content": {"type": "thinking", "thinking": ""}},
+        {"content": {"type": "text", "text": ""}},
+        {"tool_calls": {**begins[-1]["tool_calls"], "type": "function", "function": {"name": "f", "arguments": ""}}},
+    ]
     deltas = [event["delta"]["message"] for event in told if event["type"].endswith("-delta")]
     assert "".join(one["tool_calls"]["function"]["arguments"] for one in deltas if "tool_calls" in one) == '{"x": 1}'
+    contents = [one["content"] for one in deltas if "content" in one]
+    assert ["".join(one.get(kind, "") for one in contents) for kind in ("thinking", "text")] == ["hm", "So. "]
+    assert told[0]["id"] == told[-1]["id"]
+    assert told[0]["id"].startswith("chat-")
     assert told[-1]["delta"]["finish_reason"] == "TOOL_CALL"
     assert told[-1]["delta"]["usage"]["tokens"]["output_tokens"] == body["usage"]["tokens"]["output_tokens"]
 

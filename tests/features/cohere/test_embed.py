@@ -114,6 +114,7 @@ async def test_truncation(make_pooling: MakePooling) -> None:
     cut = await ask(app, PATH, texts=[long], max_tokens=5)
     assert cut["meta"]["billed_units"]["input_tokens"] == 5
     assert "more than max_tokens 4" in (await refused(app, PATH, texts=["123"], max_tokens=4, truncate="NONE"))[0]
+    assert await ask(app, PATH, texts=["123"], max_tokens=5, truncate="NONE")
     assert await ask(app, PATH, texts=["123"], max_tokens=1000)
 
 
