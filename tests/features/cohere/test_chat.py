@@ -104,11 +104,17 @@ async def test_what_is_said_in_coheres_words(make_app: MakeApp) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "script", "reason"),
-    [({}, say("x", reason="length"), "MAX_TOKENS"), ({"stop_sequences": ["b"]}, say("ab", "c"), "STOP_SEQUENCE")],
+    [
+        ({}, say("x"), "COMPLETE"),
+        ({}, say("x", reason="length"), "MAX_TOKENS"),
+        ({"stop_sequences": ["b"]}, say("ab", "c"), "STOP_SEQUENCE"),
+    ],
 )
 async def test_why_a_message_ends(make_app: MakeApp, fields: Any, script: Any, reason: str) -> None:
-    app, _ = await make_app(script)
+    app, _ = await make_app(lambda *_: list(script))
     assert (await whole(await post(app, PATH, ask(**fields))))["finish_reason"] == reason
+    *_, last = await events(await post(app, PATH, ask(stream=True, **fields)))
+    assert last["delta"]["finish_reason"] == reason
 
 
 async def test_log_probabilities(make_app: MakeApp) -> None:
