@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
-import mcp
 import openai
 import pytest
 
@@ -18,14 +17,17 @@ from tests.fakes import say
 from tests.features.anthropic.conftest import AppTransport
 from tests.features.mcp.test_real_servers import ended, made, wanted
 from tests.features.mcp.test_responses import CALC
-from tests.features.mcp.tool_server import server
 
 pytestmark = pytest.mark.slow
 
 
 @contextlib.asynccontextmanager
-async def connected(tool: Any, timeout_s: float) -> AsyncIterator[mcp.Client]:
+async def connected(tool: Any, timeout_s: float) -> AsyncIterator[Any]:
     """Connects to the server in this process, except to one that is broken."""
+    import mcp  # takes a second of CPU time, also in a process that runs none of these tests
+
+    from tests.features.mcp.tool_server import server
+
     if tool.label == "broken":
         raise OSError("broken")
     async with mcp.Client(server) as client:

@@ -18,7 +18,6 @@ from lean_ovms.features.mcp.sessions import ToolServers
 from tests.api.conftest import MakeApp, parts, post
 from tests.fakes import say
 from tests.features.mcp.test_responses import CALC, answered
-from tests.features.mcp.tool_server import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -99,6 +98,8 @@ class Http:
     """A server at a URL that requires a token, and records the headers of its requests."""
 
     def __init__(self) -> None:
+        from tests.features.mcp.tool_server import server
+
         self._app = server.streamable_http_app(stateless_http=True)
         self.requests: list[dict[str, str]] = []
 
