@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import re
+import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,13 @@ QUESTIONS = [
 ]
 TOKENIZERS = {}
 """Loaded tokenizers by the content of their files. Loading one takes as long as compiling a small network twice."""
+COMPILED = {}
+"""The networks that compile_shared has compiled, by their content; the last one used is at the end."""
+MOST_COMPILED = 8
+COUNTED = re.compile(rb' name="[^"]*_\d+"|"(?:Parameter|Result)_\d+"')
+"""The names that OpenVINO gives to operations without one, by counting all that this process has made."""
+MEMORY = Path("/dev/shm")
+"""A directory that is in memory on most machines."""
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 
 
@@ -50,17 +60,38 @@ def said_of_tokens(directory):
     return tuple(found.items())
 
 
-def compiled_once(*given, separate_prefill_model=False, **more):
+def compile_shared(core, read, device, properties):
+    """Compiles a network, or returns an earlier one whose bytes and properties were the same.
+
+    The options of the scheduler change nothing in a network, so a test with many of them can compile it once.
+    """
+    import openvino as ov
+
+    model = read()
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+        files = [Path(directory, name) for name in ("x.xml", "x.bin")]
+        ov.serialize(model, *files)
+        graph, weights = (path.read_bytes() for path in files)
+    found = hashlib.sha256(COUNTED.sub(b"", graph) + weights).digest()
+    key = (found, device, repr(sorted(properties.items())))
+    COMPILED[key] = COMPILED.pop(key, None) or core.compile_model(model, device, properties)
+    if len(COMPILED) > MOST_COMPILED:
+        del COMPILED[next(iter(COMPILED))]
+    return COMPILED[key]
+
+
+def compiled_once(*given, shared=False, separate_prefill_model=False, **more):
     """Returns a PagedModel without a second network for steps with prompts."""
     from lean_ovms.engine.paged.model import PagedModel
 
-    return PagedModel(*given, **more)
+    return PagedModel(*given, **more | ({"compiler": compile_shared} if shared else {}))
 
 
-def assembled(*given, compiled_twice=True):
+def assembled(*given, compiled_twice=True, shared=False):
     """Returns what assemble.load returns, with a tokenizer that is loaded only once.
 
-    `compiled_twice` says whether a small network has a second one for steps with prompts, as in a server.
+    `compiled_twice` says whether a small network has a second one for steps with prompts, as in a server, and `shared`
+    whether it may be one that an earlier test has compiled.
     """
     from lean_ovms.engine.paged import assemble
     from lean_ovms.features.drafting.child import network_drafts
@@ -78,11 +109,11 @@ def assembled(*given, compiled_twice=True):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assemble, "_load_tokenizer", load_once)
         for module in () if compiled_twice else (assemble, network_drafts):
-            patch.setattr(module, "PagedModel", compiled_once)
+            patch.setattr(module, "PagedModel", partial(compiled_once, shared=shared))
         return assemble.load(*given)
 
 
-def load(blocks=2000, *, compiled_twice=True, **options):
+def load(blocks=2000, *, compiled_twice=True, shared=False, **options):
     """Returns a pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
     from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 
@@ -90,7 +121,9 @@ def load(blocks=2000, *, compiled_twice=True, **options):
     paged = config.pipeline_type == "PAGED"
     with model_file.reading_once(config):
         made = replace(settings.resolve(config, 1 << 30, paged=paged), blocks=blocks)
-        return assembled(config, made, compiled_twice=compiled_twice) if paged else ContinuousPipeline(config, made)
+        if not paged:
+            return ContinuousPipeline(config, made)
+        return assembled(config, made, compiled_twice=compiled_twice, shared=shared)
 
 
 def outcome(rig, request):

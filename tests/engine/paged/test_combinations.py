@@ -98,7 +98,7 @@ def engine(path, **options):
     """Returns the engine with a model, which computes in f32, and has no option but the given ones."""
     plugin_config = json.dumps({**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"})
     fixed = {"pipeline_type": "PAGED", "ngram_speculation": False, "plugin_config": plugin_config}
-    return load(compiled_twice=False, model_path=path, **fixed, **options)
+    return load(compiled_twice=False, shared=True, model_path=path, **fixed, **options)
 
 
 def combined(path, slots, known, options):

@@ -78,7 +78,7 @@ def test_answers_are_those_without_the_head(name, tmp_path):
     texts, prompt = RECORDED[name]["texts"], RECORDED[name]["prompt"]
     path, found, sizes = with_head(name, tmp_path), [], []
     for on, blocks in ((False, 400), (True, 400), (True, 14))[: 2 if name == "qwen3_5_moe" else 3]:
-        rig = load(path, blocks, compiled_twice=on and blocks == 400, **drafting(name, path, on))
+        rig = load(path, blocks, compiled_twice=on and blocks == 400, shared=True, **drafting(name, path, on))
         rig.pipeline._overlapping = blocks == 400
         found.append(ask(rig, texts, prompt))
         stats = rig.stats()
@@ -130,7 +130,7 @@ def test_draft_tokens_are_those_of_torch(name, exchanged, tmp_path, monkeypatch)
             found[draft.text.request.id, draft.base - 2, behind] = likeliest, float(logprob)
         return logits
 
-    rig = load(with_head(name, tmp_path), compiled_twice=False, **drafting(name, tmp_path))
+    rig = load(with_head(name, tmp_path), compiled_twice=False, shared=True, **drafting(name, tmp_path))
     known = RECORDED[name]
     monkeypatch.setattr(Head, "_run", recorded)
     numbers = []

@@ -26,7 +26,7 @@ def loaded(path, hint, edit, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(networks, "compute_in_chunks", edit)
         options |= {"plugin_config": json.dumps(config), "kv_cache_precision": hint, "blocks": 60}
-        return load(compiled_twice=False, pipeline_type="PAGED", model_path=path, **options)
+        return load(compiled_twice=False, shared=True, pipeline_type="PAGED", model_path=path, **options)
 
 
 def log_probabilities(path, step_tokens, edit=networks.compute_in_chunks, others=0, hint="f32"):

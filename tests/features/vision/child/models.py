@@ -62,10 +62,10 @@ class ImageRig(Rig):
         return number
 
 
-def load(path, blocks=400, *, compiled_twice=True, **options):
+def load(path, blocks=400, *, compiled_twice=True, shared=False, **options):
     """Returns a rig on the paged engine with this model in f32."""
     wake = threading.Event()
     options = {**EXACT, "plugin_config": json.dumps(F32), "max_num_batched_tokens": 64, **options}
     config = Config(model_path=str(path), pipeline_type="PAGED", **options)
     made = replace(settings.resolve(config, 1 << 30, paged=True), blocks=blocks)
-    return ImageRig(assembled(config, made, wake.set, compiled_twice=compiled_twice), wake)
+    return ImageRig(assembled(config, made, wake.set, compiled_twice=compiled_twice, shared=shared), wake)
