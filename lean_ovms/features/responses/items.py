@@ -87,7 +87,9 @@ def _message(given: Json, param: str) -> Json:
         # The item has the text of the audio as well.
         if role != "assistant" or not isinstance(part, dict) or part.get("type") != "output_audio"
     ]
-    return {"id": _id(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
+    begun = role == "assistant" and given.get("status") in ("in_progress", "incomplete")
+    status = "incomplete" if begun else "completed"
+    return {"id": _id(given, "msg"), "type": "message", "role": role, "status": status, "content": parts}
 
 
 def _id(given: Json, prefix: str) -> str:

@@ -99,7 +99,21 @@ class ResponsesRequest:
         kwargs = _template_kwargs(self.values)
         loaded = self.tools.loaded
         tools = [tool for tool in self.generation.tools if tool["function"]["name"] not in loaded]
-        return ChatPrompt(messages=messages, tools=tools, template_kwargs=kwargs)
+        begun = bool(items) and _is_begun(items[-1])
+        return ChatPrompt(
+            messages=messages,
+            tools=tools,
+            template_kwargs=kwargs,
+            add_generation_prompt=not begun,
+            continue_final_message=begun,
+        )
+
+
+def _is_begun(item: Json) -> bool:
+    """Returns whether an item is an answer with some text that is not complete: the model continues it, as in vLLM."""
+    if item["type"] != "message" or item["role"] != "assistant" or item["status"] != "incomplete":
+        return False
+    return any(part.get("text") for part in item["content"])
 
 
 def _template_kwargs(values: Values) -> Json:

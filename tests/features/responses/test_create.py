@@ -225,6 +225,23 @@ async def test_effort_reaches_the_template(make_app: MakeApp) -> None:
         assert engine.submitted[-1][0] == prompt
 
 
+async def test_an_incomplete_answer_at_the_end_is_continued(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    for status, text, prompt in (
+        ("incomplete", "Hel", "user:hi;assistant:Hel"),
+        ("in_progress", "Hel", "user:hi;assistant:Hel"),
+        ("completed", "Hel", "user:hi;assistant:Hel;"),
+        (None, "Hel", "user:hi;assistant:Hel;"),
+        ("incomplete", "", "user:hi;assistant:;"),
+    ):
+        answer = {"role": "assistant", "status": status, "content": [{"type": "output_text", "text": text}]}
+        question = {"role": "user", "content": "hi", "status": "incomplete"}
+        assert (await post(app, PATH, ask(input=[question, answer]))).status == 200
+        assert engine.submitted[-1][0] == prompt
+        assert (await post(app, PATH, ask(input=[question, answer, question]))).status == 200
+        assert engine.submitted[-1][0] == f"user:hi;assistant:{text};user:hi;"
+
+
 REFUSED: list[tuple[Any, ...]] = [
     ({"input": None}, "input", "input missing in request"),
     ({"input": ""}, "input", "input cannot be empty"),
