@@ -7,7 +7,8 @@ blocks is always fixed here. Memory for the blocks is committed only when they a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -416,7 +417,9 @@ def _group(kind: str) -> tuple[str, ...]:
     return next(group for group in GROUPS if kind in group)
 
 
-def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
+def describe(
+    config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, ends: Iterable[int]
+) -> ModelInfo:
     """Returns the properties of the model for the front end.
 
     Args:
@@ -424,11 +427,10 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
         settings: The settings of its pipeline.
         blocks: The number of blocks in the pipeline's KV cache.
         tokenizer: The tokenizer of openvino_genai.
-        defaults: The pipeline's default GenerationConfig.
+        ends: The tokens that end an answer, besides the tokenizer's; negative ones stand for none.
     """
-    import openvino_genai as genai  # late: models of other tasks do not need it
-
-    eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
+    genai = sys.modules.get("openvino_genai")  # single-file models do not need it
+    eos = {*map(int, ends), int(tokenizer.get_eos_token_id())}
     return ModelInfo(
         vocab_size=settings.vocab_size or len(tokenizer.get_vocab()),
         context_length=settings.context,
@@ -442,5 +444,5 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
         chat_template=tokenizer.get_original_chat_template(),
         speculative=settings.speculative,
         prefix_caching=settings.prefix_caching,
-        versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
+        versions={"openvino": ov.get_version(), **({"openvino_genai": genai.__version__} if genai else {})},
     )

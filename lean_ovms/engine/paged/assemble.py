@@ -7,13 +7,11 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 # isort: split
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import openvino_genai as genai
+from typing import NamedTuple
 
 from ...config import EngineConfig
 from ...errors import StartError
@@ -88,7 +86,7 @@ def load(
         model, tokenizer = _compile(config, settings, files, drafts, inputs)
         draft_bytes = drafts.load(model, files.network)
         sizes = _sizes(config, settings, model, draft_bytes=draft_bytes, small=files.small)
-        info = describe(config, settings, sizes.blocks, tokenizer.native, _defaults(config.model_dir, tokenizer))
+        info = describe(config, settings, sizes.blocks, tokenizer.native, _end_tokens(config.model_dir, tokenizer))
         grammars: PagedGrammars = NoGrammars()
         if new_grammars is not None:
             grammars = new_grammars(tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
@@ -248,6 +246,8 @@ def _load_tokenizer(model_dir: Path, file: Path, single: EngineFile | None) -> M
         native = single.tokenizer()
         encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
         return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
+    import openvino_genai as genai  # late: it takes 12 MB, which single-file models do not need
+
     exported = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
     library = JsonTokenizer.read(model_dir)
     known = vocabulary.build(model_dir, exported, library)
@@ -268,12 +268,15 @@ def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bo
     return found
 
 
-def _defaults(model_dir: Path, tokenizer: ModelTokenizer) -> Any:
-    """Returns the model's own openvino_genai.GenerationConfig."""
+def _end_tokens(model_dir: Path, tokenizer: ModelTokenizer) -> Iterable[int]:
+    """Returns the tokens that end an answer by the model's files; negative ones stand for none."""
     file = model_dir / "generation_config.json"
-    defaults = genai.GenerationConfig(str(file)) if file.is_file() else genai.GenerationConfig()
-    defaults.stop_token_ids |= tokenizer.ends
-    return defaults
+    if not file.is_file():
+        return tokenizer.ends
+    import openvino_genai as genai  # late, as above
+
+    defaults = genai.GenerationConfig(str(file))
+    return {*defaults.stop_token_ids, defaults.eos_token_id, *tokenizer.ends}
 
 
 def _install_features(

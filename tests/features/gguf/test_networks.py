@@ -583,3 +583,20 @@ def test_heads_of_keys_and_values_have_other_sizes_in_a_cache_of_8_bits(tmp_path
     for (ids, ours), (known, theirs) in zip(answers(pipe), RECORDED["glm4_moe_lite"]["answers"], strict=True):
         assert ids[:4] == known[:4]
         assert np.abs(np.array(ours[:4]) - theirs[:4]).max() < 0.1
+
+
+ALONE = """
+import sys
+from lean_ovms.config import Config
+from lean_ovms.engine.worker.text_model import load_text_model
+info = load_text_model(Config(model_path=sys.argv[1], cache_size=1)).info
+print(info.pipeline, sorted(info.versions), *[name for name in sys.modules if name.startswith("openvino_genai")])
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_of_a_file_does_without_openvino_genai(tmp_path):
+    """It takes 12 MB, and time at the start."""
+    file = zoo_gguf.write(tmp_path / "x.gguf", "llama", "Q4_0")
+    process = subprocess.run([sys.executable, "-c", ALONE, file], capture_output=True, text=True, check=True)
+    assert process.stdout == "PAGED ['openvino']\n"

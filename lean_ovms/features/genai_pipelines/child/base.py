@@ -70,8 +70,8 @@ class GenAiPipeline:
             blocks: The number of blocks in its KV cache.
             defaults: The pipeline's own GenerationConfig.
         """
-        self.step_tokens = settings.step_tokens
-        self.info = describe(config, settings, blocks, self._tokenizer, defaults)
+        self.step_tokens, ends = settings.step_tokens, {*defaults.stop_token_ids, defaults.eos_token_id}
+        self.info = describe(config, settings, blocks, self._tokenizer, ends)
         library = JsonTokenizer.read(config.model_dir)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer, library)
         ask = partial(encode_cut if model_file.is_one(config.model_dir) else exported_ids, self._tokenizer)
