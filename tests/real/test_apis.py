@@ -80,7 +80,7 @@ def of_ollama(answer: Json) -> Said:
 
 
 class Api(NamedTuple):
-    """How an API asks, and how it answers."""
+    """An API: how it is asked, and how it answers."""
 
     path: str
     """The endpoint."""
@@ -89,7 +89,7 @@ class Api(NamedTuple):
     required: Json | None
     """The fields that require a call; None if the API has none."""
     read: Callable[[Json], Said]
-    """Reads the answer."""
+    """The function that reads the answer."""
 
 
 APIS = (

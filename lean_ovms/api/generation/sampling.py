@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...manifest import TEXT_SEARCH
 from ...types import Json
-from ..fields import UINT32_MAX, Field, FieldSet, whole
+from ..fields import INT64_MAX, UINT32_MAX, Field, FieldSet, whole
 from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
 
 MAX_BIAS = MAX_LORA = 100
@@ -182,7 +182,6 @@ def _salt(value: str) -> str:
     return value
 
 
-INT64_MAX = (1 << 63) - 1  # lower numbers than -INT64_MAX are rounded in JSON
 MAX_SLOT = 4095
 
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}

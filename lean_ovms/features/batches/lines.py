@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from ...api.fields import parsed_body
-from ...api.generation.sampling import INT64_MAX
+from ...api.fields import INT64_MAX, parsed_body
 from ...api.response import whole_body
 from ...composition import ErrorForms
 from ...errors import BadRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...api import schemas
-from ...api.fields import Field, FieldSet, RouteDoc, Values
+from ...api.fields import INT64_MAX, Field, FieldSet, RouteDoc, Values
 from ...api.generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
@@ -16,7 +16,7 @@ from ...api.generation.common_fields import (
     TEMPLATE_KWARGS,
 )
 from ...api.generation.common_fields import MODEL as TEXT_MODEL
-from ...api.generation.sampling import INT64_MAX, SAMPLING
+from ...api.generation.sampling import SAMPLING
 from ...errors import BadRequest
 from ...types import Json
 
@@ -26,15 +26,15 @@ _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 TEXTS_OR_TOKENS = schemas.any_of(
     schemas.STRING, schemas.array(schemas.STRING, 1), schemas.array(_ID, 1), schemas.array(schemas.array(_ID, 1), 1)
 )
-IN_OBJECT = schemas.any_of(
+TEXT_IN_OBJECT = schemas.any_of(
     schemas.object_of({"content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART, 1))}, role=False),
     schemas.object_of({"prompt_string": schemas.STRING}, multimodal_data=False),
 )
 """A text in an object, as in llama.cpp and at OpenRouter."""
-_TEXTS = schemas.any_of(schemas.STRING, IN_OBJECT)
+_TEXTS = schemas.any_of(schemas.STRING, TEXT_IN_OBJECT)
 _INPUT = schemas.any_of(
     *TEXTS_OR_TOKENS["anyOf"],
-    IN_OBJECT,
+    TEXT_IN_OBJECT,
     schemas.array(_TEXTS, 1),
     schemas.TEXT_MESSAGES,
     schemas.array(schemas.TEXT_MESSAGES, 1),

@@ -283,7 +283,7 @@ class Events:
         """Returns the last frames. A cancelled response ends as an incomplete one, since OpenAI has no event for it."""
         word = "incomplete" if self.status == "cancelled" else self.status
         final = self.response()
-        times = {"timings": final["timings"]} if "timings" in final else {}  # llama.cpp's place
+        times = {"timings": final["timings"]} if "timings" in final else {}  # where llama.cpp has them
         self._writer.add(f"response.{word}", {"response": final, **times})
         return self._writer.take_frames()
 

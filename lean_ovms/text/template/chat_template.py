@@ -110,7 +110,7 @@ class TemplateReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSettings:
-    """How a template is read and rendered."""
+    """The settings with which a template is read and rendered."""
 
     content_format: str = "auto"
     """The form of content that the template reads: "string", "openai" (a list of parts), or "auto" to find it out."""

@@ -123,7 +123,7 @@ async def test_an_agent_goes_on_where_its_tool_returned_an_image_to_a_text_only_
     response = await post(app, path, {"model": "m", **SAW[path]})
     assert response.status == 200
     notice = "images returned by tools were left out: this model reads text only"
-    assert warnings_of(response) == [f"{notice}"]
+    assert warnings_of(response) == [notice]
     [(prompt, _)] = engine.submitted
     assert "p.png" in prompt
     assert prompt.count(LEFT_OUT) == 1

@@ -18,7 +18,7 @@ from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
-from tests.api.conftest import apps_of, events, get, parts, post, whole
+from tests.api.conftest import apps_of, events, get, parts, post, warnings_of, whole
 from tests.fakes import FakeEngine, say
 from tests.features.voice.fakes import FakeVoiceEngine, fake_voice
 
@@ -133,13 +133,13 @@ async def test_fields_reach_the_engine(make_voice: MakeVoice) -> None:
     await data(response)
     params = engine.asked[0][1]
     assert (params.voice, params.speed, params.language) == ("loud", 2.0, "de")
-    assert header(response, "Warning") == ['299 lean_ovms "instructions are not supported and were ignored"']
+    assert warnings_of(response) == ["instructions are not supported and were ignored"]
     engine.describe(voices=[], languages=[], speed=[1.0, 1.0])  # what a model does not have is ignored with a warning
     response = await post(app, PATH, {"input": ONE, "voice": "alloy", "speed": 1.5, "language": "en-us"})
     await data(response)
     params = engine.asked[1][1]
     assert (params.voice, params.speed, params.language) == ("", 1.0, "")
-    assert len(header(response, "Warning")) == 3
+    assert len(warnings_of(response)) == 3
 
 
 async def test_options_are_limits(make_voice: MakeVoice) -> None:

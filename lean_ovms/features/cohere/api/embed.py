@@ -13,8 +13,7 @@ from typing import Any
 
 import orjson
 
-from ....api.fields import Field, FieldSet, RouteDoc, Values
-from ....api.generation.sampling import INT64_MAX
+from ....api.fields import INT64_MAX, Field, FieldSet, RouteDoc, Values
 from ....api.response import json_bytes
 from ....api.schemas import IMAGE_PART, TEXT_PART, any_of, array, object_of, one_of
 from ....api.services import Services

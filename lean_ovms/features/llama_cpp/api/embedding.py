@@ -23,7 +23,7 @@ NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""
 
 
-_SEVERAL = any_of(*SEVERAL["anyOf"], shared.IN_OBJECT, array(any_of(SOME_TEXT, shared.IN_OBJECT), 1))
+_SEVERAL = any_of(*SEVERAL["anyOf"], shared.TEXT_IN_OBJECT, array(any_of(SOME_TEXT, shared.TEXT_IN_OBJECT), 1))
 CONTENT = Field(
     "content", "any", "a string, an array of token ids and strings, or an array of several inputs", schema=_SEVERAL
 )

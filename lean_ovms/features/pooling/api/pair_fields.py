@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....api.fields import Field, Values
+from ....api.fields import INT64_MAX, Field, Values
 from ....api.generation.common_fields import TEMPLATE_KWARGS, template_kwargs
-from ....api.generation.sampling import INT64_MAX
 from ....api.schemas import NULL, STRING, TEXT_PART, any_of, array, object_of
 from ....errors import BadRequest
 from ....types import Json

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.generation.sampling import INT64_MAX
+from ....api.fields import INT64_MAX, Field, FieldSet, RouteDoc
 from ....api.response import written
 from ....api.router import follows_ovms
 from ....api.schemas import all_of, any_of, array
