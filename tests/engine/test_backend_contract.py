@@ -1,5 +1,7 @@
 """The promises of generation.backend.Backend: on both schedulers with a scripted model, and on the real engines."""
 
+import functools
+
 import pytest
 
 from lean_ovms.engine.paged import step_runner
@@ -14,15 +16,21 @@ REAL = ("LM_CB", "PAGED", f"PAGED{MEANWHILE}")
 KINDS = ["guarded", "scripted", f"scripted{MEANWHILE}", *(pytest.param(kind, marks=pytest.mark.model) for kind in REAL)]
 
 
+@functools.cache
+def real(kind):
+    """Returns a real engine, which every test leaves as it found it."""
+    made = load(blocks=BLOCKS, pipeline_type=kind, max_num_batched_tokens=256)
+    made._overlapping = False  # so that on every machine a turn is a step
+    return made
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def loaded(request):
     if request.param == "guarded":
         return FakePipeline(Script(blocks=BLOCKS, context=131_072))
     if request.param.startswith("scripted"):
         return scripted(blocks=BLOCKS, context=131_072)
-    made = load(blocks=BLOCKS, pipeline_type=request.param.removesuffix(MEANWHILE), max_num_batched_tokens=256)
-    made._overlapping = False  # so that on every machine a turn is a step
-    return made
+    return real(request.param.removesuffix(MEANWHILE))
 
 
 class StepRig(Rig):
