@@ -45,11 +45,10 @@ class Head(Opinion, HeadNetwork):
     pass
 
 
-def draft(wrong=0, vocab=VOCAB, prepare=one_by_one, **options):
+def draft(wrong=0, vocab=VOCAB, prepare=one_by_one, main=None, **options):
     sizes = {"blocks": 64, "block_size": SIZE, "context": 400, "step_tokens": 32, "max_running": 32}
-    return DraftModel(
-        DraftNetwork(wrong, vocab), FakeNetwork(SIZE), EngineSizes(**{**sizes, **options}, max_sequences=32), prepare
-    )
+    made = EngineSizes(**{**sizes, **options}, max_sequences=32)
+    return DraftModel(DraftNetwork(wrong, vocab), main or FakeNetwork(SIZE), made, prepare)
 
 
 def drafting(kind, blocks=64, wrong=0, **options):
