@@ -190,7 +190,7 @@ def _compile(
     )
     could_keep = settings.device == "CPU" and not (config.cache_dir or files.small or drafts.edits or adapted)
     if could_keep and NETWORK_COMPILER in config.composition.parts and (took_s := time.monotonic() - began) >= SLOW_S:
-        log.info("the network took %.1f s to compile; --cache_dir DIR keeps it for faster starts", took_s)
+        log.info("the network took %.1f s to compile; with --cache_dir DIR, later starts may be faster", took_s)
     return model, found[0]
 
 

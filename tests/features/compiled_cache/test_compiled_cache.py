@@ -244,7 +244,7 @@ def test_what_is_known_of_a_network_is_read_as_it_was_written(tmp_path):
 def test_a_slow_start_says_that_its_network_can_be_kept(tmp_path, caplog, monkeypatch):
     file = zoo_gguf.write(tmp_path / "x.gguf", "llama", "Q4_0")
     caplog.set_level(logging.INFO, "lean_ovms.engine")
-    advised = "--cache_dir DIR keeps it"
+    advised = "with --cache_dir DIR"
     monkeypatch.setattr(assemble, "SLOW_S", 0)
     load(60, model_path=str(file), **OPTIONS)  # so small a network is not kept
     monkeypatch.setattr(assemble, "is_small", lambda file: False)
