@@ -291,7 +291,7 @@ class Cancel(NumberedRecord):
 
 @dataclass(slots=True)
 class Ping(NumberedRecord):
-    """Asks for a Pong, which is sent between two steps."""
+    """Asks for a Pong, which is sent between two steps, or during a long one."""
 
     role = COMMAND
 

@@ -154,8 +154,8 @@ class Transport:
 class CommandQueue:
     """The commands that are not handled yet. Clients take turns; the commands of each are in the order of arrival.
 
-    Texts are tokenized between two steps, only some in each turn of the loop, so a client with many of them would
-    otherwise delay the requests of all others. Commands without a client count as another client. A Cancel stays after
+    Only some texts are tokenized for each step, so a client with many of them would otherwise delay the requests of all
+    others. Commands without a client count as another client. A Cancel stays after
     the command that it cancels.
     """
 
@@ -215,12 +215,18 @@ class Worker:
         if self._had_images and task.idle and not self._commands:
             self._had_images = False  # hundreds of MB of pixels and encoders go back to the system
             threading.Thread(target=resources.trim, name="trim", daemon=True).start()
+        computing = task.computing
         handling = bool(self._commands) and (task.idle or task.accepts_commands)
-        commands = self.transport.receive(wait=not handling and (task.idle or task.computing))
+        commands = self.transport.receive(wait=not handling and (task.idle or computing))
         if commands is None:
             return False
         if commands:
             self._check()
+        if computing and not task.computing:  # over, or overdue: an answer before its end would hide a hang
+            self._commands.extend(commands)
+            task.step()
+            self.flush()
+            return True
         if len(commands) == 1 and not self._commands and task.accepts_commands:
             self._handle(commands[0])  # the usual case: there are no other clients to take turns with
         elif commands or self._commands:

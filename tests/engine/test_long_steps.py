@@ -6,7 +6,7 @@ import pytest
 
 from lean_ovms.engine.generation import task as generation
 from lean_ovms.engine.paged import step_runner
-from lean_ovms.engine.protocol import Accepted, Decode, Decoded, Encode, Encoded, Ping, Prefilled, Tokens
+from lean_ovms.engine.protocol import Accepted, Decode, Decoded, Encode, Encoded, Ping, Pong, Prefilled, Tokens
 from tests.engine.rig import LIMITS, Rig, queue_limits
 
 FREE = {"ignore_eos": True}
@@ -125,7 +125,7 @@ def test_requests_beyond_the_queue_wait_for_the_step_that_lets_others_start():
     rig.begin()
     rig.end.release(100)
     *accepted, refused = [rig.submit("more", max_tokens=1, **FREE) for _ in range(6)]
-    rig.turn()
+    rig.turn(2)  # the first may only end the step
     assert all(rig.answer(number).accepted for number in accepted)  # three run, and two wait
     assert "please try again later" in rig.answer(refused).refused[1]
     rig.run()
@@ -140,6 +140,22 @@ def test_commands_wait_for_a_step_that_hangs(rig, monkeypatch):
     rig.end.release()
     told = rig.turn()  # waits inside the step
     assert [type(record) for record in told] == [Prefilled, Tokens]
+
+
+def test_a_command_that_ends_the_wait_for_a_hanging_step_waits_for_it_too(rig, monkeypatch):
+    """The front end's watchdog sends a Ping after half of its limit, whose answer would prolong the hang by that."""
+
+    def late(wait):
+        assert wait
+        monkeypatch.setattr(step_runner, "OVERDUE_S", 0)
+        return [Ping(13)]
+
+    rig.begin()
+    rig.end.release()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.transport, "receive", late)
+        assert [type(record) for record in rig.turn()] == [Prefilled, Tokens]
+    assert [type(record) for record in rig.turn()] == [Pong]
 
 
 def test_commands_wait_for_short_steps(monkeypatch):

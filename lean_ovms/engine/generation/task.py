@@ -55,7 +55,7 @@ class GenerationTask(Task):
         if backend.image_queue is not None:
             self._other_queues.append(backend.image_queue)
         self.out = backend.out
-        self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
+        self._characters_left = TURN_CHARACTERS  # to tokenize for this step
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
 
     @cached_property

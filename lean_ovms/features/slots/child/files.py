@@ -94,7 +94,7 @@ class SlotHead(NamedTuple):
 
 
 class SlotFiles:
-    """The slots of one engine, and their files. Only the engine's thread calls it, and steps wait meanwhile."""
+    """The slots of one engine, and their files. Only the engine's thread calls it, and no step begins meanwhile."""
 
     def __init__(
         self,
