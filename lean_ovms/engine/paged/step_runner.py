@@ -128,7 +128,7 @@ def tokens_record(
 
 NOT_FINITE = "The model computed values that are not finite; its weights, or those of the LoRA adapter, may be damaged."
 NOT_FINITE_CODE = "not_finite"
-SHORT_S = 0.02
+SHORT_S = 0.05
 """The seconds up to which a step is so short that commands wait for its end, since another thread takes time, too."""
 OVERDUE_S = 5.0
 """The seconds of a step after which commands wait for its end, so that the front end notices an engine that hangs."""
