@@ -155,8 +155,7 @@ class CommandQueue:
     """The commands that are not handled yet. Clients take turns; the commands of each are in the order of arrival.
 
     Only some texts are tokenized for each step, so a client with many of them would otherwise delay the requests of all
-    others. Commands without a client count as another client. A Cancel stays after
-    the command that it cancels.
+    others. Commands without a client count as another client. A Cancel stays after the command that it cancels.
     """
 
     def __init__(self) -> None:

@@ -21,6 +21,8 @@ from ...errors import BadRequest
 from ...types import Json
 
 MAX_DIMENSIONS = 1 << 20
+PROMPT_STRING, MULTIMODAL_DATA = "prompt_string", "multimodal_data"
+"""llama.cpp's keys of an input in an object, and of the images in it."""
 
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 TEXTS_OR_TOKENS = schemas.any_of(
@@ -28,7 +30,7 @@ TEXTS_OR_TOKENS = schemas.any_of(
 )
 TEXT_IN_OBJECT = schemas.any_of(
     schemas.object_of({"content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART, 1))}, role=False),
-    schemas.object_of({"prompt_string": schemas.STRING}, multimodal_data=False),
+    schemas.object_of({PROMPT_STRING: schemas.STRING}, **{MULTIMODAL_DATA: False}),
 )
 """A text in an object, as in llama.cpp and at OpenRouter."""
 _TEXTS = schemas.any_of(schemas.STRING, TEXT_IN_OBJECT)

@@ -10,11 +10,10 @@ from typing import Any
 from ....api.fields import whole
 from ....errors import BadRequest
 from ....types import Json
+from ..fields import MULTIMODAL_DATA, PROMPT_STRING
 from ..types import TextOrTokens
 
 INT32_MAX = 2**31 - 1
-IN_OBJECT, MEDIA = "prompt_string", "multimodal_data"
-"""llama.cpp's keys of an input in an object, and of the images in it."""
 
 
 def is_conversation(value: Any) -> bool:
@@ -54,8 +53,8 @@ def with_texts(value: Any, name: str) -> Any:
 def _with_text(value: Any, param: str) -> Any:
     if not isinstance(value, dict) or "role" in value:
         return value
-    if IN_OBJECT in value and MEDIA not in value:
-        return value[IN_OBJECT]
+    if PROMPT_STRING in value and MULTIMODAL_DATA not in value:
+        return value[PROMPT_STRING]
     if "content" not in value:
         return value
     return content_text(value, param, between="", why="images and audio are read from messages")
