@@ -182,7 +182,7 @@ class Backend(LoadedModel, Protocol):
 
     @property
     def computing(self) -> bool:
-        """Whether this step is still computed, at whose end a thread calls `wake`; `step` would wait for it."""
+        """Whether the started step is still being computed: `step` would wait for its end, at which a thread calls `wake`."""
 
     @property
     def waiting(self) -> FairQueue[Any]:

@@ -13,7 +13,7 @@ BOS = "{{ bos_token }}"
 
 
 def _written(text: str) -> str:
-    """Returns what writes a text, with the content of a message in its place."""
+    """Returns the Jinja code that writes a text, with the content of a message at one of PLACES."""
     for place, expression in PLACES.items():
         before, found, after = text.partition(place)
         if found:
@@ -22,14 +22,14 @@ def _written(text: str) -> str:
 
 
 def _roles(system: str, user: str, assistant: str) -> str:
-    """Returns what writes a message of each role."""
+    """Returns the Jinja code that writes a message, given the text for each role."""
     texts = {"system": system, "user": user, "assistant": assistant}
     branches = [f"if message['role'] == '{role}' %}}{_written(text)}" for role, text in texts.items()]
     return "{% " + "{% el".join(branches) + "{% endif %}"
 
 
 def _loop(body: str, start: str = "") -> str:
-    """Returns what writes all messages, and the text with which an answer begins."""
+    """Returns the Jinja code that applies `body` to each message, and then writes the text that begins an answer."""
     answer = f"{{% if add_generation_prompt %}}{_written(start)}{{% endif %}}" if start else ""
     return f"{{% for message in messages %}}{body}{{% endfor %}}{answer}"
 

@@ -31,7 +31,7 @@ def conversations(value: list[Any]) -> list[list[Json]]:
 
 
 def with_texts(value: Any, name: str) -> Any:
-    """Returns an input, or a list of several, with the inputs that are in objects in the places of these.
+    """Returns one input, or a list of several, in which each object with an input is replaced by that input.
 
     The objects are {"content": [parts]} of llama.cpp and OpenRouter, and llama.cpp's {"prompt_string": input}. An
     object with a role is a message.
