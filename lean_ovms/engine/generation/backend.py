@@ -182,7 +182,7 @@ class Backend(LoadedModel, Protocol):
 
     @property
     def computing(self) -> bool:
-        """Whether the started step is still being computed: `step` would wait for its end, at which a thread calls `wake`."""
+        """Whether the started step is still computed. `step` would wait for its end; a thread calls `wake` then."""
 
     @property
     def waiting(self) -> FairQueue[Any]:
