@@ -174,7 +174,7 @@ class Helper:
             return await asyncio.wait_for(exchange, timeout_s if self.pid else timeout_s + START_S)
         except asyncio.TimeoutError:
             raise BadRequest(f"{self.work} took longer than {timeout_s:g} s", param=self.param) from None
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, LookupError, TypeError, ValueError) as error:  # the last three: it answers nonsense
             raise self._exit_error(error) from None
 
     def _exit_error(self, error: Exception) -> RequestError:

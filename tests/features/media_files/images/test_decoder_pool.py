@@ -134,6 +134,10 @@ async def test_one_that_dies_takes_only_its_image_with_it():
         "answer(b'no JSON')",
         'answer(b\'{"height": 100000, "width": 100000}\')',
         "answer(b'[1]')",
+        "answer(b'{}')",
+        'answer(b\'{"height": 1, "width": "wide"}\')',
+        'answer(b\'{"height": 1, "width": 1, "times": 3}\')',
+        'answer(b\'{"height": -1, "width": 1}\')',
         "stream.write(b'\\x7f' * 4); stream.flush()",
     ):
         decoders.command = fake(f"stream.readline(); {body}")
