@@ -102,6 +102,7 @@ READERS = {
     "audio": ("…/audio/transcriptions", "…/audio/translations"),
     "vectors": ("…/embeddings", "…/classify", "…/pooling", "…/rerank", "…/score"),
     "TEI": ("/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity"),
+    "Ollama": ("/api/chat", "/api/generate"),
 }
 """Words in docs/fields.md for groups of paths, used where a field applies to all of the group."""
 

@@ -91,6 +91,15 @@ async def test_openais_client_gets_what_torch_computes(url: str, folder: Path, n
         assert alike([spoken.data[0].embedding], vectors[0])  # with special tokens and without a template
 
 
+async def test_texts_and_images_in_jinas_form(client: httpx.AsyncClient, folder: Path) -> None:
+    texts, images, vectors = expected(folder, "clip")
+    given = [{"text": texts[0]}, {"image": images[1]}, texts[1]]
+    body = await ask(client, "/v1/embeddings", model="clip", input=given)
+    assert alike([one["embedding"] for one in body["data"]], vectors[[0, len(texts) + 1, 1]])
+    wrong = await ask(client, "/v1/embeddings", 400, model="clip", input=["a", {"image": "data:image/png;base64,AAAA"}])
+    assert wrong["error"]["param"].startswith("input[1]")
+
+
 async def test_coheres_client_embeds_images(url: str, folder: Path) -> None:
     texts, images, vectors = expected(folder, "siglip")
     async with cohere.AsyncClientV2(api_key="none", base_url=url) as client:

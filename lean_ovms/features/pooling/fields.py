@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ...api import schemas
 from ...api.fields import INT64_MAX, Field, FieldSet, RouteDoc, Values
@@ -31,13 +32,16 @@ TEXTS_OR_TOKENS = schemas.any_of(
 TEXT_IN_OBJECT = schemas.any_of(
     schemas.object_of({"content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART, 1))}, role=False),
     schemas.object_of({PROMPT_STRING: schemas.STRING}, **{MULTIMODAL_DATA: False}),
+    schemas.object_of({"text": schemas.STRING}) | {"additionalProperties": False},
 )
-"""A text in an object, as in llama.cpp and at OpenRouter."""
+"""A text in an object, as in llama.cpp, at OpenRouter and at Jina."""
+_IMAGE = schemas.object_of({"image": schemas.STRING}) | {"additionalProperties": False}
+"""An image among the inputs, as at Jina."""
 _TEXTS = schemas.any_of(schemas.STRING, TEXT_IN_OBJECT)
 _INPUT = schemas.any_of(
     *TEXTS_OR_TOKENS["anyOf"],
     TEXT_IN_OBJECT,
-    schemas.array(_TEXTS, 1),
+    schemas.array(schemas.any_of(_TEXTS, _IMAGE), 1),
     schemas.TEXT_MESSAGES,
     schemas.array(schemas.TEXT_MESSAGES, 1),
 )
@@ -142,12 +146,18 @@ def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
 
 
 def activation(values: Values) -> bool | None:
-    """Returns use_activation or its alias normalize, or None if neither is set. Raises BadRequest if they differ."""
-    one: bool | None = values["use_activation"]
-    other: bool | None = values.get("normalize")
-    if one is not None and other is not None and one != other:
-        raise BadRequest("use_activation and normalize contradict each other", param="normalize")
-    return one if one is not None else other
+    """Returns use_activation or one of its aliases, or None if none is set. Raises BadRequest if they differ."""
+    found: bool | None = agreed(values, "use_activation", "normalize", "normalized")
+    return found
+
+
+def agreed(values: Values, *names: str) -> Any:
+    """Returns the value of a field that has several names, or None if none is set. Raises BadRequest if they differ."""
+    given = [name for name in names if values.get(name) is not None]
+    for name in given[1:]:
+        if values[name] != values[given[0]]:
+            raise BadRequest(f"{given[0]} and {name} contradict each other", param=name)
+    return values[given[0]] if given else None
 
 
 def tei_truncation(values: Values) -> Json:

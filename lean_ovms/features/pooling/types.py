@@ -30,6 +30,10 @@ ASSUMED_PROMPT = "Qwen3-Reranker's prompt, which is not that of this model unles
 """Describes the prompt of a language model that reranks and whose own prompt is not known."""
 MOST_NUMBERS = 1 << 25
 """The most numbers in all vectors of tokens, or sparse vectors, of one request: 128 MiB, or 400 MB as JSON."""
+INTEGERS = ("int8", "uint8", "binary", "ubinary")
+"""The types of whole numbers to which vectors are quantized."""
+BITS = ("binary", "ubinary")
+"""Those with a byte for eight values."""
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
 

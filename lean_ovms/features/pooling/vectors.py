@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from .types import BITS, INTEGERS
+
 LITTLE = np.dtype("<f4")
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 AT_ONCE = 1 << 13
@@ -45,7 +47,9 @@ def sparse_json(data: bytes) -> bytes:
 
 
 def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
-    """Converts little-endian float32 to bytes of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
+    """Converts little-endian float32 to bytes of another type: one of encoding.DTYPES, or of INTEGERS."""
+    if dtype in INTEGERS:
+        return integers(data, dtype).tobytes()
     values = np.frombuffer(data, LITTLE)
     if dtype == "float32":
         numbers = values
@@ -94,21 +98,24 @@ def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
     return signed
 
 
-def by_type(data: bytes, name: str) -> bytes:
-    """Returns one vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
+def integers_json(data: bytes, name: str) -> bytes:
+    """Returns one vector as a JSON list of integers of a type of INTEGERS."""
+    return orjson.dumps(integers(data, name), option=NUMPY)
+
+
+def integers(data: bytes, name: str) -> Array:
+    """Converts one vector to a type of INTEGERS, as in Cohere's API.
 
     int8: each value of the vector, scaled to length 1, times 127, rounded; uint8: the int8 value plus 128. ubinary: one
     bit per value, set if it is not negative, most significant bit first; binary: the bytes of ubinary minus 128.
     """
     values = np.frombuffer(data, LITTLE)
-    if name in ("binary", "ubinary"):
+    if name in BITS:
         bits = np.packbits(values >= 0)
-        numbers = bits if name == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
-    else:
-        length = max(float(np.linalg.norm(values.astype(np.float64))), 1e-12)
-        whole = np.clip(np.rint(values * (127 / length)), -127, 127).astype(np.int16)
-        numbers = whole.astype(np.int8) if name == "int8" else (whole + 128).astype(np.uint8)
-    return orjson.dumps(numbers, option=NUMPY)
+        return bits if name == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+    length = max(float(np.linalg.norm(values.astype(np.float64))), 1e-12)
+    whole: Array = np.clip(np.rint(values * (127 / length)), -127, 127).astype(np.int16)
+    return whole.astype(np.int8) if name == "int8" else (whole + 128).astype(np.uint8)
 
 
 def cosines(left: list[bytes], right: list[bytes]) -> list[float]:

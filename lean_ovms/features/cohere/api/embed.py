@@ -21,14 +21,14 @@ from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Request, Response
 from ...pooling import fields as shared
-from ...pooling.api.encoding import Encoding
+from ...pooling.api.encoding import NUMBERS, Encoding, check_bits
 from ...pooling.api.inputs import check_count, content_text
 from ...pooling.api.pair_fields import TEXT_OF_PAIR
 from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse, read_conversation
 from ...pooling.feature import PoolingOptions
-from ...pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
+from ...pooling.types import EMBED, INTEGERS, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 
-TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
+TYPES = (*NUMBERS, "base64")
 NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
 
 
@@ -83,7 +83,7 @@ async def handle(request: Request, services: Services) -> Response:
     call = embed.call
     info = call.info((EMBED,))
     params = _params(call, info, embed.inputs)
-    _check_bits(embed.types, params.dimensions or info.dimensions)
+    check_bits(embed.types, params.dimensions or info.dimensions, "embedding_types")
     items = await items_of(call, embed.inputs, info)
     outputs = await call.encode(items, params, embed.inputs.param)
     _check_tokens(call.values, outputs, embed.inputs.param)
@@ -172,14 +172,6 @@ def _check_tokens(values: Values, outputs: list[PooledOutput], name: str) -> Non
             raise BadRequest(text, param=f"{name}[{index}]")
 
 
-def _check_bits(types: Sequence[str], size: int) -> None:
-    if size % 8 and {"binary", "ubinary"} & set(types):
-        raise BadRequest(
-            f"Embedding dimension must be a multiple of 8 for binary embedding types, but got {size}.",
-            param="embedding_types",
-        )
-
-
 def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool]) -> Response:
     """Returns Cohere's response: an object of the type embeddings_by_type, or embeddings_floats.
 
@@ -205,8 +197,5 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool
 
 
 def _one(name: str, output: PooledOutput) -> bytes:
-    if name in ("float", "base64"):
-        return Encoding(name, "float32", "little").json(output)
-    from ...pooling import vectors
-
-    return vectors.by_type(output.data, name)
+    in_base64, dtype = name == "base64", name if name in INTEGERS else "float32"
+    return Encoding("base64" if in_base64 else "float", dtype, "little").json(output)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json as json_module
 import sys
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -19,13 +20,16 @@ from ....api.fields import Field, Values
 from ....api.response import json_bytes
 from ....errors import BadRequest
 from ....types import Json, Response
-from ..types import PooledOutput
+from ..fields import agreed
+from ..types import BITS, INTEGERS, PooledOutput
 from .request import PoolingRequest
 
 FORMATS = ("float", "base64", "bytes", "bytes_only")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
 """Bytes of a number."""
 ENDIANNESS = ("native", "little", "big")
+NUMBERS = ("float", *INTEGERS)
+"""The types of numbers that a request may name."""
 LITTLE = ("little", "native") if sys.byteorder == "little" else ("little",)
 """Names of the byte order in which the engine's numbers are."""
 ENTRY_BYTES = 64
@@ -53,14 +57,30 @@ ENCODING = (
 )
 
 
+def _embedding_type(value: Any) -> str:
+    found = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if found not in (*NUMBERS, "base64"):
+        known = ", ".join((*NUMBERS, "base64"))
+        raise BadRequest(f"embedding_type must be one of: {known}", param="embedding_type")
+    return str(found)
+
+
+NUMBER_TYPES = (
+    Field("output_dtype", "string", f"(Voyage, Mistral) type of the numbers: {', '.join(NUMBERS)}", choices=NUMBERS),
+    Field("embedding_type", "any", "(Jina) another name of output_dtype, or base64", read=_embedding_type,
+        schema={"enum": [*NUMBERS, "base64"]}),
+)  # fmt: skip
+"""Fields that quantize vectors, as Cohere's embedding_types does."""
+
+
 @dataclass(slots=True)
 class Encoding:
-    """The form of the vectors in a response: the values of the three fields of ENCODING. It is never changed."""
+    """The form of the vectors in a response: the values of ENCODING and of NUMBER_TYPES. It is never changed."""
 
     format: str
     """The value of encoding_format: "float", "base64", "bytes" or "bytes_only"."""
     dtype: str
-    """The type of the numbers in base64 and in bytes, such as "float16"."""
+    """The type of the numbers: "float32", one of DTYPES in base64 and in bytes, or one of NUMBERS in any form."""
     endianness: str
     """The byte order of the numbers in base64 and in bytes."""
     per_token: bool = False
@@ -69,10 +89,17 @@ class Encoding:
     @classmethod
     def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
         """Makes the encoding that a request's fields name. Raises BadRequest if they exclude each other."""
-        encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
-        if encoding.format == "float" and encoding.dtype != "float32":
+        form, dtype = values["encoding_format"], values["embed_dtype"]
+        if form == "float" and dtype != "float32":
             raise BadRequest("embed_dtype needs an encoding_format of base64, bytes or bytes_only", param="embed_dtype")
-        return encoding
+        if values.get("embedding_type") == "base64":
+            form, values = "base64", {**values, "embedding_type": None}
+        numbers = agreed(values, "output_dtype", "embedding_type")
+        if numbers in INTEGERS:
+            if dtype != "float32":
+                raise BadRequest(f"embed_dtype cannot be used together with {numbers} vectors", param="embed_dtype")
+            dtype = numbers
+        return cls(form, dtype, values["endianness"], per_token)
 
     @property
     def raw(self) -> bool:
@@ -86,6 +113,8 @@ class Encoding:
 
     def shape(self, output: PooledOutput) -> tuple[int, ...]:
         """Returns the shape of one result: (width,) or, with one row per token, (rows, width)."""
+        if self.dtype in BITS:
+            return (output.width // 8,)
         return (output.rows, output.width) if self.per_token else (output.rows * output.width,)
 
     def packed(self, output: PooledOutput) -> bytes:
@@ -104,7 +133,17 @@ class Encoding:
             return b'"%b"' % b"".join(pieces)
         from .. import vectors
 
+        if self.dtype in INTEGERS:
+            return vectors.integers_json(output.data, self.dtype)
         return vectors.json(output.data, self.shape(output))
+
+
+def check_bits(types: Collection[str], size: int, param: str) -> None:
+    """Raises BadRequest if one of the types of numbers has eight values in a byte, and the size is not whole bytes."""
+    if size % 8 and not set(BITS).isdisjoint(types):
+        raise BadRequest(
+            f"Embedding dimension must be a multiple of 8 for binary embedding types, but got {size}.", param=param
+        )
 
 
 FLOATS = Encoding("float", "float32", "native")

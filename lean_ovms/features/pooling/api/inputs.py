@@ -33,7 +33,8 @@ def conversations(value: list[Any]) -> list[list[Json]]:
 def with_texts(value: Any, name: str) -> Any:
     """Returns one input, or a list of several, in which each object with an input is replaced by that input.
 
-    The objects are {"content": [parts]} of llama.cpp and OpenRouter, and llama.cpp's {"prompt_string": input}. An
+    The objects are {"content": [parts]} of llama.cpp and OpenRouter, llama.cpp's {"prompt_string": input}, and Jina's
+    {"text": text} and {"image": URL}. A list with images becomes one of conversations, each with an image or a text. An
     object with a role is a message.
 
     Args:
@@ -47,7 +48,21 @@ def with_texts(value: Any, name: str) -> Any:
         return _with_text(value, name)
     if dict not in set(map(type, value)) or (isinstance(value[0], dict) and "role" in value[0]):
         return value
-    return [_with_text(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    found = [_with_text(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    return [_message(item) for item in found] if any(map(_is_image, found)) else found
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"image"}
+
+
+def _message(value: Any) -> Any:
+    """Returns the conversation of a text or an image among inputs with images. Other values are returned unchanged."""
+    if _is_image(value):
+        value = [{"type": "image_url", "image_url": {"url": value["image"]}}]
+    elif not isinstance(value, str):
+        return value
+    return [{"role": "user", "content": value}]
 
 
 def _with_text(value: Any, param: str) -> Any:
@@ -55,6 +70,8 @@ def _with_text(value: Any, param: str) -> Any:
         return value
     if PROMPT_STRING in value and MULTIMODAL_DATA not in value:
         return value[PROMPT_STRING]
+    if value.keys() == {"text"} and isinstance(value["text"], str):
+        return value["text"]
     if "content" not in value:
         return value
     return content_text(value, param, between="", why="images and audio are read from messages")

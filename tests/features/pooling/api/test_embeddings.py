@@ -50,6 +50,7 @@ async def test_every_form_of_input(make_pooling: MakePooling) -> None:
         ({"prompt_string": "a"}, ["a"]),
         (["a", {"prompt_string": "b"}, {"content": "c"}], ["a", "b", "c"]),
         (["a", {"content": [{"type": "text", "text": "b "}, {"type": "text", "text": "c"}]}], ["a", "b c"]),
+        ([{"text": "a"}, "b"], ["a", "b"]),
     ]
     for given, inputs in forms:
         body = await ask(app, PATH, input=given)
@@ -87,6 +88,8 @@ WRONG_INPUTS: list[tuple[Any, ...]] = [
         "input[1].content[0] is not a part of type text: images and audio are read from messages",
     ),
     ([[1], {"content": "a"}], "input must be homogeneous"),
+    (["a", {"image": "data:"}], "this model reads text only"),
+    ([{"text": 5}], "Every message must have 'role' field"),
     ([{"role": "user", "content": "a"}, {"content": "b"}], "Every message must have 'role' field"),
     ({"prompt_string": "a", "multimodal_data": []}, "input should be string, array of strings or array of integers"),
     ({"prompt_string": 5}, "input should be string, array of strings or array of integers"),
@@ -317,3 +320,83 @@ async def test_large_results_are_written_beside_the_loop(make_pooling: MakePooli
     assert len(body["data"]) == 2100
     last = (await ask(app, PATH, input="2099"))["data"][0]["embedding"]
     assert body["data"][2099]["embedding"] == last
+
+
+async def test_whole_numbers_and_bits(make_pooling: MakePooling) -> None:
+    """Voyage's, Mistral's and Jina's fields give what Cohere's embedding_types gives, in lists, base64 and bytes."""
+    app, _ = await make_pooling()
+    types = {"int8": "i1", "uint8": "u1", "binary": "i1", "ubinary": "u1"}
+    by_type = (await ask(app, "/v2/embed", texts=["ab"], embedding_types=[*types, "float"]))["embeddings"]
+    for name, kind in types.items():
+        for field in ("output_dtype", "embedding_type"):
+            [item] = (await ask(app, PATH, input="ab", **{field: name}))["data"]
+            assert item["embedding"] == by_type[name][0]
+        [item] = (await ask(app, PATH, input="ab", output_dtype=name, encoding_format="base64"))["data"]
+        data = base64.b64decode(item["embedding"])
+        assert np.frombuffer(data, kind).tolist() == by_type[name][0]
+        response = await post(
+            app, PATH, {"model": "e", "input": "ab", "output_dtype": name, "encoding_format": "bytes"}
+        )
+        assert response.body == data
+        [about] = orjson.loads(dict(response.headers)["metadata"])["data"]
+        assert about["shape"] == [len(data)]
+    for plain in ({"output_dtype": "float"}, {"embedding_type": ["float"]}):
+        assert (await ask(app, PATH, input="ab", **plain))["data"][0]["embedding"] == by_type["float"][0]
+    [item] = (await ask(app, PATH, input="ab", embedding_type="base64", output_dtype="float"))["data"]
+    assert np.frombuffer(base64.b64decode(item["embedding"]), "<f4") == pytest.approx(by_type["float"][0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"output_dtype": "int4"}, "output_dtype"),
+        ({"embedding_type": "int4"}, "embedding_type"),
+        ({"embedding_type": ["float", "binary"]}, "embedding_type"),
+        ({"embedding_type": [["float"]]}, "embedding_type"),
+        ({"output_dtype": "int8", "embedding_type": "binary"}, "embedding_type"),
+        ({"output_dtype": "int8", "embed_dtype": "float16", "encoding_format": "base64"}, "embed_dtype"),
+        ({"output_dtype": "binary", "dimensions": 4}, "output_dtype"),
+        ({"embedding_type": "ubinary", "output_dimension": 4}, "embedding_type"),
+        ({"dimensions": 8, "output_dimension": 4}, "output_dimension"),
+        ({"output_dimension": 99}, "output_dimension"),
+        ({"use_activation": True, "normalized": False}, "normalized"),
+        ({"truncate": "LEFT"}, "truncate"),
+        ({"truncate": 5}, "truncate"),
+        ({"truncate": ["END"]}, "truncate"),
+        ({"truncation": "yes"}, "truncation"),
+    ],
+)
+async def test_fields_of_other_servers_that_are_wrong(
+    make_pooling: MakePooling, fields: dict[str, Any], param: str
+) -> None:
+    app, engine = await make_pooling()
+    engine.describe(matryoshka=True)
+    assert (await refused(app, PATH, input="ab", **fields))[1] == param
+    assert engine.asked == []
+
+
+async def test_fields_of_other_servers_have_the_effect_of_vllms(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling(max_model_len=8)
+    engine.describe(matryoshka=True)
+    long = "123456789"
+    right, left = [
+        (await ask(app, PATH, input=long, truncate_prompt_tokens=-1, truncation_side=side))["data"]
+        for side in ("right", "left")
+    ]
+    assert right != left
+    for fields, wanted in (
+        ({"truncate": True}, right),
+        ({"truncation": True}, right),
+        ({"truncate": "END"}, right),
+        ({"truncate": "START"}, left),
+        ({"truncate": True, "truncation_side": "left"}, left),
+    ):
+        assert (await ask(app, PATH, input=long, **fields))["data"] == wanted
+    assert (await ask(app, PATH, input=long, truncate="END", truncate_prompt_tokens=5))["usage"]["prompt_tokens"] == 5
+    for fields in ({"truncate": False}, {"truncate": "NONE"}, {"truncation": False}, {"truncate": None}):
+        assert "longer than allowed 8" in (await refused(app, PATH, input=long, **fields))[0]
+    four = (await ask(app, PATH, input="a", dimensions=4))["data"]
+    assert (await ask(app, PATH, input="a", output_dimension=4))["data"] == four
+    assert (await ask(app, PATH, input="a", output_dimension=4, dimensions=4))["data"] == four
+    raw = (await ask(app, PATH, input="a", normalize=False))["data"]
+    assert (await ask(app, PATH, input="a", normalized=False))["data"] == raw
