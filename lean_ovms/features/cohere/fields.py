@@ -13,7 +13,7 @@ import orjson
 from ...api import schemas
 from ...api.fields import Field, Values, whole
 from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
-from ...api.generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
+from ...api.generation.sampling import INT32_MAX, MAX_STOPS, SAMPLING, GenerationFields
 from ...errors import BadRequest, errors_of
 from ...types import Json
 
@@ -27,7 +27,7 @@ def _thinking(value: Json) -> Json:
     budget = whole(value.get("token_budget"))
     if budget is not None and (type(budget) is not int or budget < 1):
         raise BadRequest("thinking.token_budget must be a positive integer", param="thinking.token_budget")
-    return {**value, "token_budget": budget}
+    return {**value, "token_budget": None if budget is None else min(budget, INT32_MAX)}
 
 
 def _documents(value: list[Any]) -> list[Json]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from cohere.v2.types import V2ChatResponse, V2ChatStreamResponse
 from pydantic import TypeAdapter
 
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.cohere.fields import FIELDS
 from tests.api import conftest
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -127,6 +129,77 @@ async def test_log_probabilities(make_app: MakeApp) -> None:
     assert [token for item in items for token in item["token_ids"]][:2] == [97, 98]
 
 
+async def test_a_stream_has_the_log_probabilities_of_every_token(make_app: MakeApp) -> None:
+    """Among them those of markup, of calls, and of a character of several tokens."""
+    script = ("<think>", "h", "</think>", "é", "😀x", CALL)
+    for answer in (script, script[:-1], ("<think>", "h"), ("",)):
+        app, _ = await make_app(lambda *_, answer=answer: say(*answer), **PARSING)
+        asked = ask(tools=[TOOL], logprobs=True)
+        body = await whole(await post(app, PATH, asked))
+        told = await events(await post(app, PATH, asked | {"stream": True}))
+        items = [event["logprobs"] for event in told if "logprobs" in event]
+        assert [token for item in items for token in item["token_ids"]] == [
+            token for item in body["logprobs"] for token in item["token_ids"]
+        ]
+        assert all(event["type"].endswith("-delta") for event in told if "logprobs" in event)
+
+
+@pytest.mark.parametrize(
+    ("budget", "tokens"), [(5, 5), (5.0, 5), (2**31 - 1, 2**31 - 1), (2**40, 2**31 - 1), (None, None)]
+)
+async def test_a_budget_of_reasoning_of_any_size(make_app: MakeApp, budget: Any, tokens: Any) -> None:
+    app, engine = await make_app(say("x"), capable=True, **PARSING)
+    response = await post(app, PATH, ask(thinking={"type": "enabled", "token_budget": budget}))
+    assert response.status == 200
+    assert engine.submitted[0][1].thinking_token_budget == tokens
+    await post(app, PATH, ask(thinking={"type": "enabled"}, thinking_token_budget=7))
+    assert engine.submitted[1][1].thinking_token_budget == 7
+
+
+async def test_which_tools_the_model_is_offered(make_app: MakeApp) -> None:
+    template = (
+        "{% for t in tools or [] %}{{ t.function.name }}{{ t.function.strict }}{% endfor %}<tool_call></tool_call>"
+    )
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template, **PARSING)
+    for fields in ({}, {"strict_tools": True}, {"tool_choice": "NONE"}, {"tool_choice": "REQUIRED"}):
+        assert (await post(app, PATH, ask(tools=[TOOL], **fields))).status == 200
+    assert [prompt.partition("<")[0] for prompt, _ in engine.submitted] == ["f", "fTrue", "", "f"]
+    assert [bool(constraint) for constraint in engine.constraints] == [False, True, False, True]
+
+
+async def test_messages_become_those_of_chat(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"), chat_template="{{ messages | tojson }}")
+    text, document = {"type": "text", "text": "a"}, {"type": "document", "document": {"data": "b", "id": "1"}}
+    thinking = {"type": "thinking", "thinking": "hm"}
+
+    async def seen(message: Any) -> Any:
+        assert (await post(app, PATH, ask(messages=[HI, message, HI]))).status == 200
+        return orjson.loads(engine.submitted[-1][0])[1]
+
+    tool = {"role": "tool", "tool_call_id": "c"}
+    assert (await seen({**tool, "content": [text, document]}))["content"] == "a\nb"
+    both = await seen(
+        {"role": "assistant", "content": [thinking, text], "tool_plan": "p", "citations": [], "name": None}
+    )
+    assert both == {"role": "assistant", "content": "a", "reasoning_content": "p\nhm"}
+    assert not (await seen({"role": "assistant", "content": [thinking]}))["content"]
+    assert await seen({"role": "user", "content": [text], "tool_plan": "p"}) == {"role": "user", "content": "a"}
+    assert await seen({"role": "assistant", "content": "a", "tool_plan": None}) == {"role": "assistant", "content": "a"}
+
+
+async def test_the_fields_of_other_apis(make_app: MakeApp) -> None:
+    """Those with another name here, or that make several answers, are none of this API's; the others have an effect."""
+    others = ("stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping")
+    assert FIELDS.names.isdisjoint(others)
+    app, engine = await make_app(lambda *_: say("ab", "c"), chat_template="{{ who or 'you' }}")
+    body = ask(include_stop_str_in_output=True, stop_sequences=["b"], chat_template_kwargs={"who": "me"})
+    assert (await whole(await post(app, PATH, body)))["message"]["content"][0]["text"] == "ab"
+    assert engine.submitted[0][0] == "me"
+    told = await events(await post(app, PATH, ask(stop_sequences=["b"], stream=True)))
+    deltas = [event["delta"]["message"]["content"] for event in told if event["type"] == "content-delta"]
+    assert deltas == [{"text": "a"}]
+
+
 async def test_an_error_in_a_stream_ends_the_message(make_app: MakeApp) -> None:
     app, _ = await make_app([[(0, "a", None)], EngineFailure("no more")])
     told = await events(await post(app, PATH, ask(stream=True)))
@@ -143,6 +216,13 @@ WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
     ({"documents": [1]}, "documents[0]"),
     ({"thinking": {"type": "on"}}, "thinking.type"),
     ({"thinking": {"type": "enabled", "token_budget": 0}}, "thinking.token_budget"),
+    ({"thinking": {"type": "enabled", "token_budget": "5"}}, "thinking.token_budget"),
+    ({"thinking": {"type": "enabled", "token_budget": True}}, "thinking.token_budget"),
+    ({"messages": "x"}, "messages"),
+    ({"messages": [{"role": "user", "content": {"type": "text", "text": "x"}}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": 1}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": ["x", {"type": "document"}]}]}, "messages[0].content[1]"),
+    ({"tools": [1], "strict_tools": True}, "tools[0]"),
     ({"p": 2}, "p"),
     ({"k": -2}, "k"),
     ({"stop_sequences": [""]}, "stop_sequences"),
@@ -174,6 +254,8 @@ async def test_a_format_and_strict_tools_are_imposed(make_app: MakeApp) -> None:
     schema = {"type": "object", "properties": {"abcde": {"type": "integer"}}, "required": ["abcde"]}
     await post(app, PATH, ask(response_format={"type": "json_object", "json_schema": schema}))
     assert "abcde" in engine.constraints[0]
+    await post(app, PATH, ask(response_format={"type": "text", "json_schema": schema}))
+    assert not engine.constraints.pop()
     await post(app, PATH, ask(tools=[TOOL], strict_tools=True, tool_choice="REQUIRED"))
     assert "<tool_call>" in engine.constraints[1]
 

@@ -89,6 +89,7 @@ class CohereMessageRenderer:
         self._called = False
         self._finish = "stop"
         self._stop: str | int | None = None
+        self._tokens: list[TokenLogprob] = []  # those that no event has had yet
         self._new: list[bytes] = []
 
     def start(self) -> bytes:
@@ -99,16 +100,18 @@ class CohereMessageRenderer:
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         for delta in deltas:
-            tokens = delta.logprobs if self._logprobs else ()
+            self._tokens += delta.logprobs if self._logprobs else ()
             for event in delta.events:
-                self._event(event, tokens)
-                tokens = ()
+                self._event(event)
             if delta.finish:
                 self._finish, self._stop = delta.finish, delta.stop
                 self._called = self._called and not delta.broken_call
         return self._take()
 
     def end(self, usage: Usage) -> bytes:
+        if self._tokens:
+            self._begin_content(self._open or TEXT)
+            self._extend("")
         self._close()
         reason = self._end.reason(self._finish, self._stop, called=self._called)
         self._add("message-end", {"id": self._end.id, "delta": {"finish_reason": reason, "usage": counts(usage)}})
@@ -119,26 +122,35 @@ class CohereMessageRenderer:
         self._add("message-end", {"id": self._end.id, "delta": {"error": error.message, "finish_reason": "ERROR"}})
         return self._take()
 
-    def _event(self, event: Event, tokens: Iterable[TokenLogprob]) -> None:
+    def _event(self, event: Event) -> None:
         if isinstance(event, Text | Reasoning):
-            kind = TEXT if isinstance(event, Text) else THINKING
-            if self._open != kind:
-                self._begin(kind, "content-start", {"content": {"type": kind, kind: ""}})
-            known = {"logprobs": _logprobs(tokens)} if tokens else {}
-            self._grow("content-delta", {"content": {kind: event.text}}, known)
-        elif isinstance(event, ToolCallStart):
+            self._begin_content(TEXT if isinstance(event, Text) else THINKING)
+        if isinstance(event, ToolCallStart):
             self._called = True
             self._begin(CALL, "tool-call-start", {CALL: _call(event.id, event.name, "")})
         elif event.text:
-            self._grow("tool-call-delta", {CALL: {"function": {"arguments": event.text}}}, {})
+            self._extend(event.text)
+
+    def _begin_content(self, kind: str) -> None:
+        if self._open != kind:
+            self._begin(kind, "content-start", {"content": {"type": kind, kind: ""}})
 
     def _begin(self, kind: str, name: str, message: Json) -> None:
         self._close()
         self._open, self._index = kind, self._index + 1
-        self._grow(name, message, {})
+        self._grow(name, message)
 
-    def _grow(self, name: str, message: Json, rest: Json) -> None:
-        self._add(name, {"index": self._index, "delta": {"message": message}, **rest})
+    def _extend(self, text: str) -> None:
+        """Adds text to the open block, with the log probabilities of all tokens that no event has had yet."""
+        tokens, self._tokens = self._tokens, []
+        known = {"logprobs": _logprobs(tokens)} if tokens else {}
+        if self._open == CALL:
+            self._grow("tool-call-delta", {CALL: {"function": {"arguments": text}}}, **known)
+        else:
+            self._grow("content-delta", {"content": {self._open: text}}, **known)
+
+    def _grow(self, name: str, message: Json, **more: Json) -> None:
+        self._add(name, {"index": self._index, "delta": {"message": message}, **more})
 
     def _close(self) -> None:
         if self._open:
