@@ -1,4 +1,4 @@
-"""Every member of a full body, at any depth, with values that it cannot have: a 2xx or a 4xx with the error object.
+"""Every member of a full body, at any depth, with values that it cannot have: a 2xx, or a 4xx that names a field of it.
 
 tests/fuzz/test_hostile_bodies.py replaces whole fields; of a field that is an object, such as `thinking`, it hardly
 ever has all but one member right. The engine has every capability, and checks the parameters that it gets.
@@ -7,13 +7,14 @@ ever has all but one member right. The engine has every capability, and checks t
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 import pytest
 
-from tests.api.conftest import MakeApp
+from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.fuzz.test_hostile_bodies import answered
 
@@ -171,6 +172,41 @@ async def test_any_value_of_any_member_is_answered(make_app: MakeApp, path: str,
     for at in members(body):
         for value in VALUES:
             try:
-                await answered(app, path, with_member(body, at, value))
+                status, answer = await answered(app, path, with_member(body, at, value))
+                param = status == 400 and orjson.loads(answer)["error"]
+                if isinstance(param, dict) and (param := param.get("param")):
+                    assert re.split(r"[.\[]", param)[0] in body
             except AssertionError as error:
                 raise AssertionError((at, value)) from error
+
+
+LIMITS: list[tuple[str, Any, str]] = [
+    ("/v1/chat/completions", {"messages": [HI], "n_cmpl": 100}, "n_cmpl"),
+    ("/v1/chat/completions", {"messages": [HI], "n": 100}, "n"),
+    ("/v1/chat/completions", {"messages": [HI], "n_predict": 100}, "n_predict"),
+    ("/v1/chat/completions", {"messages": [HI], "reasoning": {"max_tokens": 2**40}}, "reasoning.max_tokens"),
+    ("/v1/chat/completions", {"messages": [HI], "thinking": {"type": "enabled", "budget_tokens": 2**40}},
+        "thinking.budget_tokens"),
+    ("/v1/completions", {"prompt": "x", "n_predict": 100}, "n_predict"),
+    ("/completion", {"prompt": "x", "n_predict": 100}, "n_predict"),
+    ("/completion", {"prompt": "x", "max_tokens": 100}, "max_tokens"),
+    ("/completion", {"prompt": "x", "n_cmpl": 100}, "n_cmpl"),
+    ("/completion", {"prompt": ["x"] * 90, "n_cmpl": 20}, "n_cmpl"),
+    ("/completion", {"prompt": "x", "n_probs": 100}, "n_probs"),
+    ("/inference/v1/generate", {"token_ids": [65], "sampling_params": {"n": 100}}, "sampling_params.n"),
+    ("/inference/v1/generate", {"token_ids": [65], "sampling_params": {}, "model": "other"}, "model"),
+    ("/v1/messages", {"messages": [HI], "max_tokens": 5, "output_format": {"type": "x"}}, "output_format"),
+    ("/api/chat", {"messages": [HI], "options": {"num_predict": 100}}, "num_predict"),
+    ("/api/generate", {"prompt": "x", "options": {"num_predict": 100}}, "num_predict"),
+]  # fmt: skip
+
+
+async def test_a_limit_of_the_server_is_an_error_of_the_clients_own_field(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), max_tokens_limit=50, reasoning_parser="qwen3")
+    for path, fields, name in LIMITS:
+        error = (await whole(await post(app, path, {"model": "m", **fields})))["error"]
+        if isinstance(error, dict) and "param" in error:
+            assert error["param"] == name, (path, fields)
+        message = error if isinstance(error, str) else error["message"]
+        assert name == "model" or name in message or "sequences" in message, (path, fields, message)
+    assert engine.submitted == []

@@ -115,7 +115,8 @@ def bodies(draw: st.DrawFn, path: str) -> bytes:
     return _object(pairs).encode("utf-8", "surrogatepass")
 
 
-async def answered(app: App, path: str, data: bytes) -> None:
+async def answered(app: App, path: str, data: bytes) -> tuple[int, bytes]:
+    """Returns the status and the body of the answer to a request, after it was checked."""
     asked = Request("POST", path, headers={"content-type": "application/json"}, body=data)
     response = await app.handle(asked)
     try:
@@ -134,6 +135,7 @@ async def answered(app: App, path: str, data: bytes) -> None:
     assert b"internal error" not in body
     for model in app.registry.models.values():
         await asyncio.wait_for(model.in_flight.drained(), 300)
+    return response.status, body
 
 
 class Served:

@@ -439,6 +439,8 @@ class ReadableBody:
     """Whether tool calls are separated from the text."""
     notices: tuple[str, ...] = ()
     """Warnings about fields of other APIs that have no effect, as sentences."""
+    sent_as: tuple[tuple[str, str], ...] = ()
+    """Pairs of a field's name in `body` and the client's other name for it, which errors have."""
     adjust: Callable[[SamplingParams, Collection[str], Json], tuple[SamplingParams, list[str]]] | None = None
     """A function of the sampling parameters, the engine's capabilities and the model's defaults, which returns other
     parameters, and warnings about fields that have no effect, or raises BadRequest; None if the body has none of the

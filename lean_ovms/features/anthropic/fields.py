@@ -7,6 +7,7 @@ as well. A field that would change the answer and cannot be honoured is refused.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...api import schemas
@@ -48,15 +49,15 @@ def _thinking(value: Json) -> Json:
 def _output_config(value: Json) -> Json:
     one_of(value.get("effort"), "output_config.effort", EFFORTS)
     if value.get("format") is not None:
-        _format(value["format"])
+        _format(value["format"], "output_config.format")
     return value
 
 
-def _format(value: Any) -> Json:
+def _format(value: Any, param: str) -> Json:
     if not isinstance(value, dict):
-        raise BadRequest("output_config.format is not an object", param="output_config.format")
+        raise BadRequest(f"{param} is not an object", param=param)
     if value.get("type") != "json_schema" or not isinstance(value.get("schema"), dict):
-        raise BadRequest("output_config.format must be of type json_schema with a schema", param="output_config.format")
+        raise BadRequest(f"{param} must be of type json_schema with a schema", param=param)
     return value
 
 
@@ -134,7 +135,8 @@ FIELDS = (
         "format is a json_schema with a schema; effort sets reasoning_effort for the chat template",
         read=_output_config,
         schema=_OUTPUT_CONFIG),
-    Field("output_format", "object", "older name of output_config.format", read=_format, schema=_FORMAT),
+    Field("output_format", "object", "older name of output_config.format",
+        read=partial(_format, param="output_format"), schema=_FORMAT),
     Field("metadata", "object", "accepted without effect"),
     Field("service_tier", "string", "accepted without effect"),
     Field("speed", "string", "accepted without effect"),

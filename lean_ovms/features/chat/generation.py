@@ -13,7 +13,8 @@ best_of > 1 is beam search.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -199,6 +200,21 @@ class GenerationBody:
         return LimitedCalls(generation, self.sampling.n, one=self.one_call, only=self.calls_only)
 
 
+@contextmanager
+def errors_as_sent(names: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Names fields in errors as the client does; `names` are pairs of the server's name of a field and the client's."""
+    try:
+        yield
+    except BadRequest as error:
+        param = error.param or ""
+        for name, sent in names:
+            if param == name or param.startswith((f"{name}.", f"{name}[")):
+                error.param = sent + param.removeprefix(name)
+                if error.message.startswith(param):
+                    error.message = error.param + error.message.removeprefix(param)
+        raise
+
+
 class BodyReader:
     """Reads a request body, finds its model, and builds the GenerationBody.
 
@@ -226,7 +242,8 @@ class BodyReader:
         for row in services.config.composition.bodies:
             if (other_clients or row.everywhere) and not body.keys().isdisjoint(row.names):
                 readable = named(row.package, row.rewrite)(readable, fields.names)
-        self.values = values = read(fields, readable.body)
+        with errors_as_sent(readable.sent_as):
+            self.values = values = read(fields, readable.body)
         self.model = services.named_model(values, TextModel)
         if record := current_record.get():
             record.stream = values["stream"]
@@ -273,7 +290,8 @@ class BodyReader:
         given = {**asked, **dict.fromkeys(dropped)} if dropped else asked
         file = {name: value for name, value in model.directory.generation_config.items() if name not in dropped}
         defaults = Defaults(file, 0 if self._body.unlimited else default_max_tokens)
-        sampling = build_sampling(given, defaults, model.config)
+        with errors_as_sent(self._body.sent_as):
+            sampling = build_sampling(given, defaults, model.config)
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)

@@ -90,7 +90,7 @@ class LogprobsRequest:
                 "--pipeline_type PAGED",
                 param="logprobs",
             )
-        if self.param == "top_logprobs":
+        if self.param != "logprobs":
             return ["top_logprobs is empty: this pipeline reports no alternatives"] if self.top else []
         greedy = sampling.temperature == 0 and sampling.beams == 1  # then the chosen token is the likeliest one
         return ["top_logprobs only contains the generated tokens"] if self.top > greedy else []

@@ -138,18 +138,15 @@ def _message(value: Any, param: str) -> Any:
     """Converts a message to chat's form. Raises BadRequest."""
     if not isinstance(value, dict):
         return value
-    message = {name: one for name, one in value.items() if name not in ("tool_plan", "citations") and one is not None}
+    message = dict(value)
     thoughts = [value["tool_plan"]] if isinstance(value.get("tool_plan"), str) else []
-    content = message.get("content")
+    content = value.get("content")
     if isinstance(content, list):
         thoughts += [part["thinking"] for part in content if _is(part, "thinking", str)]
-        parts = [_part(part) for part in content if not _is(part, "thinking", str)]
-        message["content"] = parts or None
-        if message.get("role") == "tool" and all(_is(part, "text", str) for part in parts):
-            message["content"] = "\n".join(part["text"] for part in parts)
+        message["content"] = [_part(part) for part in content if not _is(part, "thinking", str)]
     elif content is not None and not isinstance(content, str):
         raise BadRequest(f"{param}.content must be a string or an array", param=f"{param}.content")
-    if thoughts and message.get("role") == "assistant":
+    if thoughts and value.get("role") == "assistant":
         message["reasoning_content"] = "\n".join(thoughts)
     return message
 

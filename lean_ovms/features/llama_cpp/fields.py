@@ -166,6 +166,12 @@ def values_of(fields: FieldSet, body: Json) -> Values:
     return values
 
 
+def sent_as(values: Values) -> list[tuple[str, str]]:
+    """Returns pairs of a field of completions and llama.cpp's name of it in this request, for errors."""
+    named = [("max_tokens", "n_predict"), ("n", "n_cmpl")]
+    return [(name, theirs) for name, theirs in named if values[theirs] is not None]
+
+
 def translated(values: Values, given: Json) -> Json:
     """Translates a request to a body of OpenAI's completions.
 

@@ -47,16 +47,20 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
     values = read(FIELDS, given.body)
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
     most = values["n_predict"]
+    sent_as: list[tuple[str, str]] = []
     limited = any(body.get(name) is not None for name in LIMITS if name in names)
     if most is not None and most >= 0 and not limited:
         body["max_tokens"] = max(1, most)
+        sent_as.append(("max_tokens", "n_predict"))
     for name, theirs in RENAMED:
         if values[theirs] is not None and body.get(name) is None:
             body[name] = values[theirs]
+            sent_as.append((name, theirs))
     return replace(
         given,
         body=body,
         unlimited=most == -1,
+        sent_as=(*given.sent_as, *sent_as),
         parse_reasoning=values["reasoning_format"] != "none",
         parse_calls=values["parse_tool_calls"],
         notices=(*given.notices, *overruled({**given.body, **values}, PRECEDENCE)),

@@ -21,7 +21,7 @@ from ...text.template.chat_template import DEFAULT_RENDER_S, CallsWriter, Render
 from ...text.template.messages import Capabilities, prepare, prepare_tools
 from ...types import Json
 from ...util.concurrency import TooSlowInline
-from .template_capabilities import TOOL, probe, probe_tools, reads_no_tools
+from .template_capabilities import REASONING_NAMES, TOOL, probe, probe_tools, reads_no_tools
 
 Render = Callable[[list[Json], bool, bool], str]
 """Renders messages, given whether there is a tool and add_generation_prompt. It may raise anything."""
@@ -450,7 +450,7 @@ def _joined(messages: list[Json]) -> Json:
     for message in messages:
         whole |= message
     whole["content"] = joined_contents(contents, "\n\n")
-    for name in ("reasoning_content", "thinking"):
+    for name in ("reasoning_content", *REASONING_NAMES):
         if texts := [message[name] for message in messages if message.get(name)]:
             whole[name] = "\n\n".join(texts)
     if calls := [call for message in messages for call in message.get("tool_calls") or ()]:

@@ -106,10 +106,12 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
     )
     if effort and switch and isinstance(effort.value, str) and (effort.value != "none") != switch.value:
         notices.append(f"{effort.name} does not turn reasoning on or off: {switch.name} has precedence")
-    body |= {name: one.value for name, one in ((EFFORT, effort), (BUDGET, budget), (SHOWN, shown)) if one}
+    found = [(name, one) for name, one in ((EFFORT, effort), (BUDGET, budget), (SHOWN, shown)) if one]
+    body |= {name: one.value for name, one in found}
     if switch and (kwargs is None or isinstance(kwargs, dict)):
         body[KWARGS] = {**(kwargs or {}), SWITCH: switch.value}
-    return replace(given, body=body, notices=(*given.notices, *notices))
+    sent_as = (*given.sent_as, *((name, one.name) for name, one in found if one.name != name))
+    return replace(given, body=body, notices=(*given.notices, *notices), sent_as=sent_as)
 
 
 class _Choice(NamedTuple):

@@ -37,7 +37,10 @@ _NO_CONTENT: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
 _NOTHING = ("None", "null", "Undefined")
 """The texts that a template writes for a member that is missing or null."""
-_THINKING = re.compile(r"\.thinking\b|\[['\"]thinking['\"]\]|get\(['\"]thinking['\"]")
+REASONING_NAMES = ("thinking", "tool_plan")
+"""Further names of the field with a message's reasoning, as in GPT-OSS and in Cohere's Command models."""
+_MEMBER = r"\.{0}\b|\[['\"]{0}['\"]\]|get\(['\"]{0}['\"]"
+"""The pattern of code that reads the member with a name."""
 _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
 """The notations in which templates of the model families write an argument that they read as an object."""
 
@@ -66,7 +69,7 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
         strings=strings,
         null=null,
         arguments=arguments,
-        thinking=_THINKING.search(source) is not None,
+        reasoning_names=tuple(name for name in REASONING_NAMES if re.search(_MEMBER.format(name), source)),
         raw_arguments=talk.shows_raw_arguments(),
         blanks=talk.blanks(),
         short_ids=talk.needs_short_ids(),
@@ -233,7 +236,8 @@ class _Talk:
 
     def bears_reasoning_with_text(self) -> bool:
         """Returns whether the template accepts a message with calls, text and reasoning."""
-        both = self._text(self._calls, "so", reasoning_content="because", thinking="because")
+        reasoning = dict.fromkeys(("reasoning_content", *REASONING_NAMES), "because")
+        both = self._text(self._calls, "so", tools=None, **reasoning)
         return bool(both) or not self._text(self._calls, "so")
 
     def refuses(self, notation: ReasoningMarks) -> bool:

@@ -29,6 +29,8 @@ RUNNER_OPTIONS = (
 )
 """Options about loading a model, which are options of the server here."""
 SAME = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "stop", "seed")
+LIMIT = (("max_tokens", "num_predict"),)
+"""The limit of generated tokens in chat and here, for errors."""
 RENAMED = {"repeat_penalty": "repetition_penalty"}
 SAMPLERS = ("repeat_last_n", "typical_p", "mirostat", "mirostat_tau", "mirostat_eta")
 """Options of llama.cpp's samplers, which are fields of every endpoint here."""

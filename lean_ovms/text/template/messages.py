@@ -36,8 +36,8 @@ class Capabilities:
     """The form of missing content in a message with calls: "null" (None), "missing" or "empty"."""
     arguments: str = "any"
     """The form of the arguments of earlier calls: "object", "string" (JSON, as clients send it), or "any"."""
-    thinking: bool = False
-    """Whether it reads reasoning from a field of this name."""
+    reasoning_names: tuple[str, ...] = ()
+    """The names of fields from which it reads reasoning, besides reasoning_content."""
     raw_arguments: bool = True
     """Whether arguments that are not an object are rendered unchanged. If not, they must be wrapped in an object."""
     short_ids: bool = False
@@ -95,8 +95,8 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
         kept["tool_calls"] = [_tool_call(call, capabilities) for call in calls]
         if not capabilities.reasoning_with_text:
             kept = _reasoning_in_text(kept)
-    if capabilities.thinking and "reasoning_content" in kept:
-        kept["thinking"] = kept["reasoning_content"]
+    if "reasoning_content" in kept:
+        kept |= dict.fromkeys(capabilities.reasoning_names, kept["reasoning_content"])
     return kept
 
 

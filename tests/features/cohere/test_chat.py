@@ -187,6 +187,26 @@ async def test_messages_become_those_of_chat(make_app: MakeApp) -> None:
     assert await seen({"role": "assistant", "content": "a", "tool_plan": None}) == {"role": "assistant", "content": "a"}
 
 
+async def test_a_template_that_reads_a_tool_plan_gets_the_reasoning_of_every_api(make_app: MakeApp) -> None:
+    """The templates of Command R7B and Command A write message.tool_plan before calls."""
+    template = (
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}{% if m.tool_calls %}<{{ m.tool_plan }}>"
+        "{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endif %};"
+        "{% endfor %}"
+    )
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    used = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    planned: list[tuple[str, Any]] = [
+        (PATH, {"role": "assistant", "tool_plan": "why", "tool_calls": [call]}),
+        ("/v1/chat/completions", {"role": "assistant", "reasoning_content": "why", "tool_calls": [call]}),
+        ("/v1/messages", {"role": "assistant", "content": [{"type": "thinking", "thinking": "why"}, used]}),
+    ]
+    for path, message in planned:
+        assert (await post(app, path, ask(messages=[HI, message], max_tokens=5))).status == 200
+    assert [prompt for prompt, _ in engine.submitted] == ["user:hi;assistant:<why>f{};"] * len(planned)
+
+
 async def test_the_fields_of_other_apis(make_app: MakeApp) -> None:
     """Those with another name here, or that make several answers, are none of this API's; the others have an effect."""
     others = ("stop", "top_k", "top_p", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping")

@@ -171,9 +171,10 @@ def test_malformed_calls_pass_as_they_are(call):
 
 def test_reasoning_is_copied_to_thinking_where_that_is_read():
     message = {"role": "assistant", "content": "", "reasoning_content": "r"}
-    assert one(message, Capabilities(thinking=True))["thinking"] == "r"
+    several = one(message, Capabilities(reasoning_names=("thinking", "tool_plan")))
+    assert (several["reasoning_content"], several["thinking"], several["tool_plan"]) == ("r", "r", "r")
     assert "thinking" not in one(message)
-    assert "thinking" not in one({"role": "assistant", "content": ""}, Capabilities(thinking=True))
+    assert "thinking" not in one({"role": "assistant", "content": ""}, Capabilities(reasoning_names=("thinking",)))
 
 
 # --- probes --------------------------------------------------------------------------------------------------------

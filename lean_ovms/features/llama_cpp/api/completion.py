@@ -22,12 +22,12 @@ from ....models.generation import Collector, CompletedChoice, DeltaStream, Gener
 from ....types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
 from ...chat.chunks import prompt_progress, timings
-from ...chat.generation import BodyReader, GenerationBody, check_sequences
+from ...chat.generation import BodyReader, GenerationBody, check_sequences, errors_as_sent
 from ...chat.logprobs import LogprobsRequest, generated_size
 from ...completions.fim import filling_of
 from ...completions.prompt_pieces import Pieces, prompt_of, read_several
 from ...completions.several import joined, start_prompts
-from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
+from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, sent_as, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic
@@ -56,8 +56,9 @@ async def handle_infill(request: Request, services: Services) -> Response:
 def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, GenerationBody]:
     values = values_of(fields, body)
     reader = BodyReader(AS_COMPLETION, translated(values, body), services)
-    logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
-    generation = reader.generation(logprobs=logprobs, parsed=False)
+    logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"], param="n_probs")
+    with errors_as_sent(sent_as(values)):
+        generation = reader.generation(logprobs=logprobs, parsed=False)
     notices = [*generation.notices, *warnings(fields, body), *overruled(values, PRECEDENCE)]
     return values, replace(generation, notices=notices)
 
@@ -65,7 +66,8 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, Gen
 def _read_completion(body: Json, services: Services) -> tuple[Values, GenerationBody, list[Pieces]]:
     values, generation = _read(COMPLETION, body, services)
     prompts = read_several(values["prompt"], services.config.max_prompts, "prompt")
-    check_sequences(len(prompts), generation.sampling, services.config)
+    with errors_as_sent(sent_as(values)):
+        check_sequences(len(prompts), generation.sampling, services.config)
     return values, generation, prompts
 
 

@@ -14,11 +14,11 @@ from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Prompt, TextPrompt
-from ...chat.generation import BodyReader, GenerationBody, read_offer
+from ...chat.generation import BodyReader, GenerationBody, errors_as_sent, read_offer
 from ...chat.logprobs import LogprobsRequest
 from ...chat.request import read_messages
 from ...completions.fim import filled_in
-from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
+from ..fields import AS_CHAT, CHAT, GENERATE, LIMIT, template_variables, translated
 from . import names
 from .conversation import to_messages, user_message
 
@@ -165,7 +165,8 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
         raise BadRequest(f'"{values["model"]}" does not support tools', param="tools")
     offer = read_offer(values["tools"], None, None)
     messages = read_messages(to_messages(values["messages"]), services.config.composition)
-    generation = reader.generation(_form(values), offer=offer, logprobs=_logprobs(values))
+    with errors_as_sent(LIMIT):
+        generation = reader.generation(_form(values), offer=offer, logprobs=_logprobs(values))
     prefill = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
     prompt = ChatPrompt(
         messages=messages,
@@ -190,7 +191,8 @@ def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelR
     plain = values["raw"] or values["suffix"] or reader.model.chat_format.template.problem
     if (plain or values["context"]) and values["images"]:
         raise BadRequest("images cannot be combined with raw, context or suffix", param="images")
-    generation = reader.generation(_form(values), logprobs=_logprobs(values), parsed=not plain)
+    with errors_as_sent(LIMIT):
+        generation = reader.generation(_form(values), logprobs=_logprobs(values), parsed=not plain)
     prompt: Prompt = TextPrompt(values["prompt"])
     if not plain:
         system = [{"role": "system", "content": values["system"]}] if values["system"] else []

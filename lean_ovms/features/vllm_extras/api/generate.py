@@ -28,7 +28,7 @@ from ....errors import BadRequest
 from ....models.generation import Generation, collect
 from ....types import Delta, Json, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
 from ....util.chunked_json import serialized
-from ...chat.generation import BodyReader, GenerationBody
+from ...chat.generation import BodyReader, GenerationBody, errors_as_sent
 from ...chat.logprobs import ID_BYTES, LogprobsRequest, generated_size, logprob_entry, prompt_logprobs, response_size
 
 _OUTSIDE = FieldSet(
@@ -54,6 +54,8 @@ FIELDS = FieldSet((
         "features of images, which are not supported; must be null", schema={"maxProperties": 0}),
 ))  # fmt: skip
 _FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
+_SENT_AS = (("prompt", "token_ids"), *((field.name, f"sampling_params.{field.name}") for field in SAMPLING_PARAMS))
+"""The names of fields in completions and here, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ class GenerateRequest:
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, _read)
     body = parsed.generation
-    generation = await body.start(parsed.prompt, echo=body.logprobs.prompt is not None)
+    with errors_as_sent(_SENT_AS):
+        generation = await body.start(parsed.prompt, echo=body.logprobs.prompt is not None)
     headers = body.headers + warning_headers(generation.warnings)
     if body.stream:
         return sse.response(generation, TokenRenderer(parsed, generation), services.config.sse_ping_s, headers)
@@ -135,14 +138,15 @@ def _read(body: Json, services: Services) -> GenerateRequest:
     if params is None:
         raise BadRequest("sampling_params is missing", param="sampling_params")
     outside = {name: body.get(name) for name in _OUTSIDE.names}
-    reader = BodyReader(_FLAT, {**params, **outside}, services)
-    number = reader.values["logprobs"]
-    generation = reader.generation(
-        logprobs=LogprobsRequest(
-            chosen=number is not None, top=number or 0, param="logprobs", prompt=reader.values["prompt_logprobs"]
-        ),
-        parsed=False,
-    )
+    with errors_as_sent(_SENT_AS):
+        reader = BodyReader(_FLAT, {**params, **outside}, services)
+        number = reader.values["logprobs"]
+        generation = reader.generation(
+            logprobs=LogprobsRequest(
+                chosen=number is not None, top=number or 0, param="logprobs", prompt=reader.values["prompt_logprobs"]
+            ),
+            parsed=False,
+        )
     if generation.model.image_tokens is not None:
         raise BadRequest("a model with vision only generates from messages", param="model")
     notices = [*generation.notices, *common_fields.warnings(FIELDS, body)]
