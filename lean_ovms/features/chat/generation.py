@@ -4,10 +4,9 @@ The tools that the model is offered and the fields that constrain the answer's f
 the feature for structured output builds. Their rules and error texts are OVMS's and OpenAI's; request.py names the
 sources.
 
-The sampling fields become SamplingParams. Precedence: request, then the model's generation_config.json, then the
-built-in default, as in OVMS. `do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS:
-temperature decides, and seeds are random unless given, or set by an option. n without best_of samples n sequences;
-best_of > 1 is beam search.
+The sampling fields become SamplingParams. Precedence: request, then the model's generation_config.json, of which
+`do_sample` and `rng_seed` are not honoured, then the built-in default, as in OVMS. Temperature decides, and seeds are
+random unless given, or set by an option. n without best_of samples n sequences; best_of > 1 is beam search.
 """
 
 from __future__ import annotations
