@@ -160,12 +160,39 @@ def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -
             raise too_long(limits, seconds)
         context.thread_count = 1
         resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
-        for frame in container.decode(stream):
+        for frame in _ffmpeg_frames(container, stream):
             check_shape(frame.sample_rate, len(frame.layout.channels), limits)
             for made in resampler.resample(frame):
                 yield made.to_ndarray().tobytes()
         for made in resampler.resample(None):
             yield made.to_ndarray().tobytes()
+
+
+def _ffmpeg_frames(container: Any, stream: Any) -> Iterator[Any]:
+    """Yields the frames of a stream without damaged packets, which the other formats' decoders leave out as well.
+
+    Raises FFmpeg's error if the packets beyond one that are damaged are more than a tenth, or none can be decoded.
+    """
+    import av
+
+    decoded = damaged = 0
+    failure: Exception | None = None
+    try:
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except av.FFmpegError as error:
+                if isinstance(error, MemoryError):
+                    raise
+                failure = error
+                damaged += 1
+            else:
+                decoded += bool(frames)
+                yield from frames
+    except av.error.InvalidDataError as error:  # the file ends within a packet
+        failure = error
+    if failure is not None and (not decoded or damaged > 1 + decoded // 10):
+        raise failure
 
 
 def _reason(error: Exception) -> str:

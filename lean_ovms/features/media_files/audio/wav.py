@@ -40,7 +40,8 @@ class WavFile:
             tag = struct.unpack_from("<H", chunk, 24)[0]
         self._kind = (tag, bits)
         if self._kind not in _READERS:
-            raise BadRequest(f"{BROKEN} WAV format {tag} with {bits} bits is not supported.")
+            known = "only PCM of 8 to 32 bits, float, A-law and mu-law"
+            raise BadRequest(f"{BROKEN} WAV format {tag} with {bits} bits is not supported, {known}.")
         if not self.channels or align != self.channels * bits // 8:
             raise BadRequest(f"{BROKEN} Its header is wrong.")
         self._align = align

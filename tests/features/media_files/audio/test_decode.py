@@ -129,6 +129,21 @@ def test_a_cut_file_gives_what_is_there() -> None:
     for kind in ("OGG", "MP3"):
         data = sound(noise, kind)
         assert 3 * SAMPLE_RATE < len(samples(data[: len(data) // 2])) < 5 * SAMPLE_RATE
+    for container, codec in (("adts", "aac"), ("webm", "libopus")):
+        data = film(noise[:SAMPLE_RATE], container, codec, SAMPLE_RATE)
+        for cut in (5, 95):
+            assert 0.8 * SAMPLE_RATE < len(samples(data[:-cut])) < 1.1 * SAMPLE_RATE
+
+
+def test_a_damaged_packet_is_left_out_and_many_are_an_error() -> None:
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, (2 * SAMPLE_RATE, 1)).astype(np.float32)
+    for container in ("adts", "mp4"):
+        damaged = bytearray(film(noise, container, "aac", SAMPLE_RATE))
+        middle = len(damaged) // 2
+        damaged[middle : middle + 200] = bytes(200)
+        assert 1.7 * SAMPLE_RATE < len(samples(bytes(damaged))) < 2.1 * SAMPLE_RATE
+    damaged[middle : middle + middle // 2] = bytes(middle // 2)
+    assert "Invalid data found" in refusal(bytes(damaged))
 
 
 HEADERS = {
