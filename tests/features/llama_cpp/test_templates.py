@@ -14,7 +14,7 @@ from lean_ovms.types import ChatPrompt, Json
 from tests.api.conftest import MakeApp, post, whole
 
 WRITTEN: dict[str, str] = orjson.loads((Path(__file__).parents[2] / "data/llama_cpp_templates.json").read_bytes())
-"""What /apply-template of llama-server (2026-08) answered for CONVERSATION, with each --chat-template."""
+"""What /apply-template of llama-server (2026-10) answered for CONVERSATION, with each --chat-template."""
 CONVERSATION: list[Json] = [
     {"role": role, "content": content}
     for role, content in (

@@ -88,6 +88,21 @@ def test_claude_code_is_told_a_context_that_is_not_too_small(
         assert not error
 
 
+@pytest.mark.parametrize(
+    ("agent", "setting"),
+    [
+        ("claude", "export CLAUDE_STREAM_IDLE_TIMEOUT_MS=3600000\n"),
+        ("claude", "export API_TIMEOUT_MS=3600000\n"),
+        ("codex", "model_providers.lean_ovms.stream_idle_timeout_ms=3600000"),
+    ],
+)
+def test_agents_that_ignore_pings_wait_for_a_long_prompt(
+    agent: str, setting: str, script: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(agent, script.url, "--print") == 0
+    assert setting in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: str) -> None:
     row = {"id": "org/m", "task": "text_generation", "max_model_len": 4096}
