@@ -73,7 +73,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     _check_pointers(given, without)
     rows = {row.name: row for row in listed(without)}
     _check_variables(environ, rows)
-    of_others = others.variables(environ)
+    of_others = others.variables(environ, given)
     texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_others)) is not None}
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in texts.items()}
@@ -363,8 +363,8 @@ class OtherFlags:
             StartError: This server cannot do what a flag asks for.
         """
 
-    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Returns the options that others' variables set, and prints those without an effect. Raises StartError."""
+    def variables(self, environ: Mapping[str, str], given: dict[str, Any]) -> dict[str, str]:
+        """Returns options of others' variables, adds members to given ones, and prints the rest. Raises StartError."""
         return {}
 
 

@@ -40,13 +40,19 @@ MISSING = {
 VARIABLES = ("VLLM_", "GIT_OPT_SET_", "LLAMA_", "OLLAMA_")
 """The prefixes of environment variables of vLLM, llama.cpp and Ollama, and of OVMS for libgit2, with which it pulls
 models."""
+LLAMA_ARG = "LLAMA_ARG_"
+"""The prefix of llama.cpp's variables that stand for its flags."""
 RENAMED = {
     "batch": "batch_size",
+    "checkpoint_min_spacing_nt": "checkpoint_min_step",
     "endpoint_metrics": "metrics",
     "endpoint_props": "props",
     "endpoint_slots": "slots",
+    "model": "-m",
     "n_parallel": "parallel",
     "rope_scaling_type": "rope_scaling",
+    "spec_draft_cache_type_k": "spec_draft_type_k",
+    "spec_draft_cache_type_v": "spec_draft_type_v",
     "spec_draft_hf_repo": "hf_repo_draft",
     "static_path": "path",
     "think": "reasoning_format",
@@ -58,7 +64,9 @@ RENAMED = {
 NO_GRPC = "lean_ovms: --port has no effect: this server has no gRPC service; the REST port is --rest_port"
 OVMS = "OVMS"
 TRUE = ("true", "1", "on", "enabled")
-"""The values of a file with which llama.cpp sets a flag that has no value."""
+"""The values of a file or a variable with which llama.cpp sets a flag that has no value."""
+FALSE = ("false", "0", "off", "disabled")
+"""The values with which it sets the flag that begins with "no"."""
 _DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DOTALL)
 """Matches vLLM's flags for one member of a JSON value: `--flag.member`, `--flag.a.b=value`, `--flag.list+`.
 https://docs.vllm.ai/en/stable/cli/serve.html#json-cli-arguments
@@ -288,6 +296,12 @@ def _set(members: dict[str, Any], path: list[str], value: Any, argument: str) ->
     members[last] = before + value if isinstance(before, list) and isinstance(value, list) else value
 
 
+def _name_of(key: str) -> str:
+    """Returns the name of the flag that a key of a preset or a variable of llama.cpp stands for."""
+    name = key.removeprefix(LLAMA_ARG)
+    return key.replace("-", "_") if name == key else RENAMED.get(name.lower(), name.lower())
+
+
 class ForeignCommandLine(OtherFlags):
     """Adds the flags of the tables to a parser of this server's command line."""
 
@@ -311,10 +325,7 @@ class ForeignCommandLine(OtherFlags):
         return joined_members(self.without_program(argv))
 
     def words(self, key: str, value: str) -> list[str]:
-        name = key.replace("-", "_")
-        if key.startswith("LLAMA_ARG_"):
-            name = key.removeprefix("LLAMA_ARG_").lower()
-            name = RENAMED.get(name, name)
+        name = _name_of(key)
         alias = next((one for one in self._known.aliases if {name, f"-{key}"} & {*one.names}), None)
         short = f"-{key}" in (alias.names if alias else self._known.ignored.keys() | self._known.refused.keys())
         typed = f"-{key}" if short else flag(name)
@@ -368,7 +379,7 @@ class ForeignCommandLine(OtherFlags):
         else:
             print(NO_GRPC, file=sys.stderr)
 
-    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def variables(self, environ: Mapping[str, str], given: dict[str, Any]) -> dict[str, str]:
         found: dict[str, str] = {}
         others = {
             name: value for name, value in environ.items() if name.startswith(VARIABLES) and not of_service(name, value)
@@ -377,11 +388,44 @@ class ForeignCommandLine(OtherFlags):
             [name] = alias.names
             if value := others.pop(name, ""):
                 found |= read(alias, name, value)
+        for name, value in [*others.items()]:
+            options = self._of_flag(name, value) if name.startswith(LLAMA_ARG) and value else None
+            if options is not None:
+                del others[name]
+                found |= {option: merge(option, found.get(option), text) for option, text in options.items()}
+        for option in found.keys() & _options_with("json_object"):
+            if given.get(option):
+                given[option] = merge(option, found[option], given[option])
         if others:
             print(
                 f"lean_ovms: these environment variables have no effect: {', '.join(sorted(others))}", file=sys.stderr
             )
         return found
+
+
+    def _of_flag(self, variable: str, value: str) -> dict[str, str] | None:
+        """Returns the options that a variable sets as its flag does; None if the flag has no effect here.
+
+        Args:
+            variable: The name of the variable of llama.cpp.
+            value: Its value.
+
+        Raises:
+            StartError: The value is not allowed.
+        """
+        name = _name_of(variable)
+        aliases = {name: alias for alias in self._known.aliases for name in alias.names}
+        alias = aliases.get(name)
+        if value.lower() in FALSE and (negated := aliases.get(f"no_{name}")):
+            return {negated.option: negated.bare}
+        if alias is None:
+            return {name: value} if name in {row.name for row in shown(self.without)} else None
+        if alias.bare:
+            return {alias.option: alias.bare} if value.lower() in TRUE else {}
+        if alias.further:
+            first, *further = value.split(alias.separator or None)
+            return {alias.option: first, alias.further: " ".join(further)}
+        return read(alias, variable, value)
 
 
 class _Aliased(argparse.Action):

@@ -85,6 +85,14 @@ def megabytes(text: str) -> str:
     return str(int(text) << 20)
 
 
+def logging(text: str) -> dict[str, str]:
+    """Translates vLLM's configuration of the log."""
+    values, options = json.loads(text), {"log_level": "log_level", "formatter": "log_format"}
+    if not isinstance(values, dict) or not values.keys() <= options.keys():
+        raise ValueError('{"log_level": LEVEL, "formatter": "text" or "json"}; other members are not supported')
+    return {options[name]: str(value) for name, value in values.items()}
+
+
 def threads(text: str) -> str:
     """Translates a number of threads to OpenVINO's property; 0 and -1 leave it to the library."""
     if not text.removeprefix("-").isdecimal():

@@ -353,11 +353,11 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
     assert parse([], {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "5"}) == Config(keep_alive_timeout_s=5)
     services = {"VLLM_SERVICE_HOST": "10.0.0.1", "VLLM_PORT": "tcp://10.0.0.1:80", "VLLM_PORT_80_TCP_PROTO": "tcp"}
     services["GIT_OPT_SET_SERVER_TIMEOUT"] = "5"
-    assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", "VLLM_LOGGING_LEVEL": "DEBUG", **services}) == Config()
+    assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", **services}) == Config()
     assert capsys.readouterr().err == (
-        "lean_ovms: these environment variables have no effect: GIT_OPT_SET_SERVER_TIMEOUT, VLLM_LOGGING_LEVEL, "
-        "VLLM_USE_V1\n"
+        "lean_ovms: these environment variables have no effect: GIT_OPT_SET_SERVER_TIMEOUT, VLLM_USE_V1\n"
     )
+    assert parse([], {"VLLM_LOGGING_LEVEL": "DEBUG"}) == Config(log_level="DEBUG")
     with pytest.raises(
         StartError, match=r"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB must be a whole number of MB; it is '25\.5'"
     ):
@@ -377,6 +377,29 @@ def test_llama_cpps_variables_set_options_and_others_are_named(capsys: pytest.Ca
     assert capsys.readouterr().err == (
         "lean_ovms: these environment variables have no effect: LLAMA_ARG_N_GPU_LAYERS, OLLAMA_KEEP_ALIVE\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("variables", "flags"),
+    [
+        ({"THREADS": "4", "CACHE_TYPE_K": "q8_0", "MMPROJ": "p.gguf"}, "-t 4 -ctk q8_0 --mmproj p.gguf"),
+        ({"TEMPERATURE": "0.5", "TOP_P": "0.9"}, "--temp 0.5 --top-p 0.9"),
+        ({"ALIAS": "a,b", "N_PREDICT": "7", "THINK": "none"}, "-a a,b -n 7 --reasoning-format none"),
+        ({"UI": "0", "ENDPOINT_METRICS": "1"}, "--no-ui --metrics"),
+        ({"NO_UI": "true", "CORS_CREDENTIALS": "off"}, "--no-ui --no-cors-credentials"),
+        ({"NO_UI": "0", "CONTEXT_SHIFT": "", "ROPE_SCALE": "2", "CHAT_TEMPLATE": "chatml"},
+         "--rope-scale 2 --chat-template chatml"),
+    ],
+)  # fmt: skip
+def test_a_variable_of_llama_cpp_is_its_flag(variables: dict[str, str], flags: str) -> None:
+    assert parse([], {f"LLAMA_ARG_{name}": value for name, value in variables.items()}) == parse(flags.split(), {})
+
+
+def test_a_flag_takes_precedence_over_a_variable_and_keeps_its_other_members() -> None:
+    environ = {"LLAMA_ARG_TEMPERATURE": "0.5", "LLAMA_ARG_TOP_P": "0.9", "LLAMA_ARG_THREADS": "4"}
+    assert parse("--temp 0.1 -t 2".split(), environ) == parse("--temp 0.1 --top-p 0.9 -t 2".split(), {})
+    with pytest.raises(StartError, match="LLAMA_ARG_THREADS must be a whole number of threads; it is 'four'"):
+        parse([], {"LLAMA_ARG_THREADS": "four"})
 
 
 def test_a_server_may_do_without_flags_of_others() -> None:
