@@ -25,9 +25,9 @@ from ..admin.client import connect, is_url
 AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
 """The properties of each agent by the name of its program: how to install it, the approximate number of tokens in its
 first prompt, its environment and arguments, and those for models whose context length is known. {url}, {model} and
-{key} stand for the server's values, {context} for the model's context length in tokens, and {answer} for the tokens
-that an answer may have; 0 if unknown. With these an agent shortens a conversation before it is too long. It gets them
-from `least_context` tokens on: Claude Code reserves 13,000 besides an answer, and would shorten a prompt that fits."""
+{key} stand for the server's values, {context} for the model's context length in tokens, and {answer} and {prompt} for
+the tokens that an answer and a prompt may have; 0 if unknown. With these an agent shortens a conversation before it is
+too long. It gets them from `least_context` tokens on: Claude Code reserves 13,000 besides an answer, and would shorten a prompt that fits."""
 ANSWER = 4
 """The divisor of the context length for the length of an answer. Agents reserve room for an answer; their default may
 be more than a small model has."""
@@ -92,7 +92,8 @@ def _settings(agent: Mapping[str, Any], server: Mapping[str, str], context: int)
         server: The values of the server for the placeholders.
         context: The model's context length in tokens; 0 if it is not known.
     """
-    places: dict[str, str | int] = {**server, "{context}": context, "{answer}": context // ANSWER}
+    answer = context // ANSWER
+    places: dict[str, str | int] = {**server, "{context}": context, "{answer}": answer, "{prompt}": context - answer}
     known = agent if context >= agent.get("least_context", 1) else {}
     variables = {**agent["environment"], **known.get("context_environment", {})}
     arguments = _filled([*agent["arguments"], *known.get("context_arguments", ())], places)

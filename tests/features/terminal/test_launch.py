@@ -67,6 +67,9 @@ def test_a_context_that_is_not_known_is_not_told(script: ScriptedServer, capsys:
         script.answers["/v1/models"] = deque([{"data": [row]}])
         assert launch("codex", script.url, "--print") == 0
         assert ("model_context_window=8192" in capsys.readouterr().out) == told
+        assert launch("copilot", script.url, "--print") == 0
+        lines = "export COPILOT_PROVIDER_MAX_PROMPT_TOKENS=6144\nexport COPILOT_PROVIDER_MAX_OUTPUT_TOKENS=2048\n"
+        assert (lines in capsys.readouterr().out) == told
         assert launch("opencode", script.url, "--print") == 0
         limit = '{"context": 8192, "output": 2048}' if told else '{"context": 0, "output": 0}'
         assert f'"limit": {limit}' in capsys.readouterr().out
