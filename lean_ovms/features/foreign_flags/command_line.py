@@ -402,7 +402,6 @@ class ForeignCommandLine(OtherFlags):
             )
         return found
 
-
     def _of_flag(self, variable: str, value: str) -> dict[str, str] | None:
         """Returns the options that a variable sets as its flag does; None if the flag has no effect here.
 

@@ -16,6 +16,8 @@ AT_ONCE = 1 << 13
 """Numbers that are written as JSON in one call, 1 ms, for which it holds the interpreter's lock."""
 ROWS = 1024
 """Tokens of a query that are multiplied with all those of a document in one call of numpy."""
+MAX_INT16 = 32760.0
+"""The largest absolute value of a vector that llama.cpp scales to 16-bit integers."""
 PAIRS = 256
 """Pairs of vectors in one call of numpy."""
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -149,6 +151,22 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
         largest = [(rows[at : at + ROWS] @ others).max(axis=1).sum() for at in range(0, len(rows), ROWS)]
         found.append(float(sum(largest)))
     return found
+
+
+def scaled(data: bytes, norm: int) -> bytes:
+    """Divides a vector of little-endian float32 by a norm, as llama.cpp does.
+
+    Args:
+        data: The vector.
+        norm: The p of a p-norm; 0 for the largest absolute value, which becomes 32760.
+    """
+    values = np.frombuffer(data, LITTLE).astype(np.float64)
+    largest = np.abs(values).max(initial=0.0)
+    if largest == 0.0:
+        return data
+    values /= largest  # so that no power overflows
+    size = 1 / MAX_INT16 if norm == 0 else np.power(np.abs(values), norm).sum() ** (1 / norm)
+    return (values / size).astype(LITTLE).tobytes()
 
 
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:

@@ -27,7 +27,8 @@ AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agen
 first prompt, its environment and arguments, and those for models whose context length is known. {url}, {model} and
 {key} stand for the server's values, {context} for the model's context length in tokens, and {answer} and {prompt} for
 the tokens that an answer and a prompt may have; 0 if unknown. With these an agent shortens a conversation before it is
-too long. It gets them from `least_context` tokens on: Claude Code reserves 13,000 besides an answer, and would shorten a prompt that fits."""
+too long. It gets them from `least_context` tokens on: Claude Code reserves 13,000 besides an answer, and would shorten
+a prompt that fits."""
 ANSWER = 4
 """The divisor of the context length for the length of an answer. Agents reserve room for an answer; their default may
 be more than a small model has."""

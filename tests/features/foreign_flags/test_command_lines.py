@@ -243,6 +243,7 @@ def test_flags_of_a_feature_go_with_it() -> None:
             "plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16", "A": "B"}'}),
         ("/m --max-model-len 8k --kv-cache-dtype auto", {"model_path": "/m", "max_model_len": 8000}),
         ("/m --max-model-len auto --no-enable-prefix-caching", {"model_path": "/m", "enable_prefix_caching": False}),
+        ("-m m.gguf --embd-normalize -1", {"model_path": "m.gguf", "normalize": "false"}),
         ("/m --generation-config vllm", {"model_path": "/m", "generation_config_path": "none"}),
         ("/m --generation-config /g/", {"model_path": "/m", "generation_config_path": "/g/generation_config.json"}),
         ('/m --allowed-origins ["https://a","https://b"]', {"model_path": "/m", "allowed_origins": "https://a,https://b"}),
@@ -397,7 +398,7 @@ def test_a_variable_of_llama_cpp_is_its_flag(variables: dict[str, str], flags: s
 
 def test_a_flag_takes_precedence_over_a_variable_and_keeps_its_other_members() -> None:
     environ = {"LLAMA_ARG_TEMPERATURE": "0.5", "LLAMA_ARG_TOP_P": "0.9", "LLAMA_ARG_THREADS": "4"}
-    assert parse("--temp 0.1 -t 2".split(), environ) == parse("--temp 0.1 --top-p 0.9 -t 2".split(), {})
+    assert parse(["--temp", "0.1", "-t", "2"], environ) == parse(["--temp", "0.1", "--top-p", "0.9", "-t", "2"], {})
     with pytest.raises(StartError, match="LLAMA_ARG_THREADS must be a whole number of threads; it is 'four'"):
         parse([], {"LLAMA_ARG_THREADS": "four"})
 

@@ -31,11 +31,29 @@ async def test_ids_and_texts_in_one(make_pooling: MakePooling) -> None:
     assert 97 in ids
 
 
-@pytest.mark.parametrize(("value", "wanted"), [(2, True), (-1, False), (None, None)])
+@pytest.mark.parametrize(("value", "wanted"), [(2, True), (-1, False), (0, False), (None, None)])
 async def test_the_norm(make_pooling: MakePooling, value: Any, wanted: bool | None) -> None:
     app, engine = await make_pooling()
     await ask(app, "/embedding", content="a", embd_normalize=value)
     assert engine.asked[-1][1].normalize is wanted
+
+
+async def test_other_norms(make_pooling: MakePooling) -> None:
+    """https://github.com/ggml-org/llama.cpp/blob/master/common/common.cpp (common_embd_normalize)"""
+    app, _ = await make_pooling()
+
+    async def vector(norm: int) -> list[float]:
+        [found] = await ask(app, "/embedding", content="abc", embd_normalize=norm)
+        [values] = found["embedding"]
+        return list(values)
+
+    plain = await vector(-1)
+    largest = max(map(abs, plain))
+    assert await vector(0) == pytest.approx([value / largest * 32760 for value in plain])
+    for norm in (1, 2, 3, 7):
+        size = sum(abs(value) ** norm for value in plain) ** (1 / norm)
+        assert await vector(norm) == pytest.approx([value / size for value in plain])
+    assert max(map(abs, await vector(4294967295))) == pytest.approx(1)
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -45,7 +63,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"content": ["a", None]}, "content[1]"),
     ({"content": ["a", {"content": [{"type": "image_url"}]}]}, "content[1].content[0]"),
     ({"content": {"content": []}}, "content"),
-    ({"content": "a", "embd_normalize": 0}, "embd_normalize"),
+    ({"content": "a", "embd_normalize": -2}, "embd_normalize"),
+    ({"content": "a", "embd_normalize": 1.5}, "embd_normalize"),
 ]
 
 
