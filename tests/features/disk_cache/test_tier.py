@@ -277,6 +277,29 @@ def test_blocks_for_reading_are_given_up_when_a_running_text_needs_them(tmp_path
     assert run(made, slow, other) == [alone(prompt(201), ASKED), alone(prompt(60, 7), replace(ASKED, max_tokens=20))]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [Params(max_tokens=6), Params(max_tokens=8, beams=4)], ids=["texts", "beams"])
+def test_states_that_are_read_take_no_slot_from_running_texts(tmp_path, others):
+    """There are slots for four sequences, and as many prompts are read as there are slots."""
+    options = {"kind": HybridNetwork, "states": 6, "interval": 400}
+    made = tiered(tmp_path, **options)
+    for seed in range(6):
+        answer(made, prompt(41, seed))
+        settled(made)
+    made = slow_computing(restarted(made, tmp_path, **options))
+    gate = Gate(made)
+    reads = [made.add(prompt(41, seed), ASKED) for seed in range(6)]
+    made.step()
+    assert len(disk(made)._reading) == 6
+    computed = [made.add(prompt(20, 10 + number), others) for number in range(4)]
+    while any(request.status == "running" for request in computed):
+        made.step()
+    gate.open.set()
+    assert run(made, *reads) == [alone(prompt(41, seed), ASKED) for seed in range(6)]
+    assert {request.status for request in computed} == {"finished"}
+    assert made.stats().recoveries == 0
+
+
 def test_a_request_that_is_cancelled_while_its_blocks_are_read_leaves_nothing_behind(tmp_path):
     made = warm(tmp_path, 101)
     gate = Gate(made)

@@ -9,12 +9,14 @@ import time
 from array import array
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ....engine.paged.block_manager import Parent
 from ....engine.paged.network import Network
-from ....engine.paged.sequence import NO_STATE, Sequence
+from ....engine.paged.sequence import Sequence
 from ....errors import last_line
 from .block_store import BlockStore
-from .segment import nbytes
+from .segment import Bytes, nbytes
 
 log = logging.getLogger(__name__)
 
@@ -56,18 +58,16 @@ class BlockRead:
     """The key on disk of each of these blocks."""
     tokens: list[array[int]]
     """The tokens of each of these blocks."""
-    slot: int
-    """The slot into which the state after the last block is read; NO_STATE if none is read."""
-    slot_key: bytes
-    """The key of this state on disk."""
+    state_key: bytes
+    """The key on disk of the state after the last block; empty for a network without states."""
     until: float
     """The time by time.monotonic at which the sequence stops waiting for the blocks."""
     followers: set[Sequence] = field(default_factory=set)
     """Other sequences that wait for the same blocks, and look for theirs again when this has ended."""
     read: int = 0
     """The number of blocks that were read, in the order of the sequence."""
-    state_read: bool = False
-    """Whether the state was read."""
+    state: list[Bytes] = field(default_factory=list)
+    """The state; empty if it was not read. It is not in a slot meanwhile, since running sequences may need all."""
     cancelled: bool = False
     """Whether no sequence waits for the blocks any more."""
     done: threading.Event = field(default_factory=threading.Event)
@@ -128,8 +128,9 @@ class BlockReader:
                 return size
             read.read += 1
             size += nbytes(buffers)
-        if read.slot != NO_STATE and not read.cancelled:
-            buffers = self._network.state_buffers(read.slot)
-            read.state_read = self._store.read(read.slot_key, buffers)
-            size += nbytes(buffers) * read.state_read
+        if read.state_key and not read.cancelled:
+            state = [np.empty_like(buffer) for buffer in self._network.state_buffers(0)]
+            if self._store.read(read.state_key, state):
+                read.state = state
+                size += nbytes(state)
         return size

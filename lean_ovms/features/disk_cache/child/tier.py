@@ -224,15 +224,15 @@ class DiskTier(StepHook):
         if last <= usable:
             blocks.release(cached)
             return False
-        slot_key = state_key(keys[-1] if keys else self._keys.get(chain[-1]) or b"")
-        if self._follow(sequence, keys[0] if keys else slot_key):
+        end = keys[-1] if keys else self._keys.get(chain[-1]) or b""
+        state = state_key(end) if states.total else b""
+        if self._follow(sequence, keys[0] if keys else state):
             blocks.release(cached)
             return True
         room = len(keys) <= blocks.available and len(self._reading) < QUEUED_READS
         read_bytes = len(keys) * self._block_bytes + self._state_bytes
         wait_s = self._worth((last - usable) * size, read_bytes) if room else 0.0
-        slot = states.allocate() if wait_s and states.total else NO_STATE
-        if not wait_s or (states.total and slot == NO_STATE):
+        if not wait_s:
             blocks.release(cached)
             return False
         self._reading[sequence] = read = BlockRead(
@@ -242,8 +242,7 @@ class DiskTier(StepHook):
             blocks=[blocks.allocate() for _ in keys],
             keys=keys,
             tokens=[ids[at * size : (at + 1) * size] for at in range(len(chain), last)],
-            slot=slot,
-            slot_key=slot_key,
+            state_key=state,
             until=time.monotonic() + wait_s,
         )
         self.reader.begin(read)
@@ -252,7 +251,7 @@ class DiskTier(StepHook):
     def _follow(self, sequence: Sequence, first: bytes) -> bool:
         """Has a sequence wait for the read of another one that includes this key; returns False if there is none."""
         for other in self._reading.values():
-            if first == other.slot_key or first in other.keys:
+            if first == other.state_key or first in other.keys:
                 other.followers.add(sequence)
                 return True
         return False
@@ -305,8 +304,9 @@ class DiskTier(StepHook):
             chain.append(self._blocks.register(block, tokens, chain[-1] if chain else read.parent))
             self.writer.written(chain[-1])
         self.hit_tokens += read.read * self._blocks.block_size
-        if read.slot != NO_STATE:
-            if read.state_read and self._blocks.has(chain[-1]):
-                self._states.add(chain, read.slot, "prompt")
-            self._states.release(read.slot)
+        if read.state and self._blocks.has(chain[-1]) and (slot := self._states.allocate()) != NO_STATE:
+            for buffer, data in zip(self._network.state_buffers(slot), read.state, strict=True):
+                buffer[:] = data
+            self._states.add(chain, slot, "prompt")
+            self._states.release(slot)
         self._blocks.release(read.cached + read.blocks)
