@@ -76,11 +76,11 @@ class Thinking(NamedTuple):
 
 
 class MatchingCost(Protocol):
-    """The cost of computing a grammar's token masks."""
+    """The cost of a grammar's token masks, and of a sampler chain."""
 
     @property
     def mask_s(self) -> float:
-        """The CPU seconds for the mask of one token."""
+        """The CPU seconds for one token."""
 
     @property
     def notices(self) -> Sequence[str]:
@@ -100,7 +100,7 @@ class GenerationRequest:
     constraint: str = ""
     """The grammar of the answer, as a structural tag; "" for none."""
     cost: MatchingCost | None = None
-    """The cost of the grammar's masks; None until it is known."""
+    """The cost of the grammar's masks or of the sampler chain; None until it is known."""
     sequences: list[Any] = field(default_factory=list)
     """The sequences that the backend computes for it."""
     prompt: list[int] = field(default_factory=list)
@@ -307,11 +307,6 @@ class FairQueue(Generic[S]):
             self.queued -= 1
             client.queued -= 1
             client.queued_tokens -= len(request.prompt)
-
-    def clear(self) -> None:
-        """Removes all sequences, and resets the counts of the running ones."""
-        self.clients.clear()
-        self.queued = self._size = 0
 
     def _insert(self, group: SequenceGroup) -> None:
         """Appends a group with waiting sequences to those of its priority, unless it is among them."""

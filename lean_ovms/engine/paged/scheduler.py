@@ -387,12 +387,12 @@ class Scheduler:
     def must_wait(self, sequence: Sequence) -> bool:
         """Returns whether a sequence cannot start now although others after it may.
 
-        It may have to wait for a feature, for the masks of other grammars, for its trial as a suspect of a failed step,
-        or for its client's long prompt.
+        It may have to wait for a feature, for the masks or samplers of others, for its trial as a suspect of a failed
+        step, or for its client's long prompt.
         """
         if self.prefixes.must_wait(sequence):
             return True
-        if sequence.constrained and must_wait_for_masks(sequence, self.running):
+        if must_wait_for_masks(sequence, self.running):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True

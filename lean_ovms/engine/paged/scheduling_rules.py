@@ -17,7 +17,7 @@ from ..generation.fair_queue import ClientQueue, SequenceGroup
 from .sequence import Sequence
 
 MASKS_S = 0.1
-"""The most CPU seconds per step for the masks of sequences with similar costs; a single sequence may exceed it."""
+"""The most CPU seconds per step for masks and samplers of sequences with similar costs; a single one may exceed it."""
 ALIKE = 4
 """Two mask costs are similar if they differ by less than this factor."""
 FREE_S = 0.001
@@ -25,7 +25,7 @@ FREE_S = 0.001
 
 
 def must_wait_for_masks(sequence: Sequence, running: Seq[Sequence]) -> bool:
-    """Returns whether a sequence with a grammar has to wait because masks would take too long in a step.
+    """Returns whether a sequence with a grammar or a sampler chain has to wait, as a step would take too long.
 
     All sequences of a step wait for the masks of each. So sequences with similar mask costs together get at most
     MASKS_S per step, and the others wait; those with cheaper masks do not wait for costly ones.
@@ -263,7 +263,7 @@ class TimeShares:
 
     The time of a step is predicted as `fixed + slope * work`, a weighted least squares fit to the latest steps. As long
     as these are alike, PRIOR makes time proportional to work, so that a short step is tried. The steps of SmolLM2-135M
-    with 1 to 120 sequences differ from such a line by up to a third. Sampling is not measured.
+    with 1 to 120 sequences differ from such a line by up to a third.
     """
 
     def __init__(self, step_s: float, clock: Callable[[], float]) -> None:

@@ -294,11 +294,6 @@ class StateCache:
         self._checkpoints: OrderedDict[int, Checkpoint] = OrderedDict()  # by serial number, the first to replace first
 
     @property
-    def checkpoints(self) -> int:
-        """The number of checkpoints."""
-        return len(self._checkpoints)
-
-    @property
     def available(self) -> int:
         """The number of slots that `allocate` can return, including those of replaceable checkpoints."""
         return self.total - self._used

@@ -257,14 +257,14 @@ class StepRunner:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
             source.learn(sequences, drafted, accepted, self._clock() - self._chosen_at)
+        if scheduler.time_shares.active:
+            scheduler.charge_time(step, self._clock() - self._chosen_at)
 
     def _measure(self, step: Step) -> None:
-        """Counts a computed step, and has its duration charged to clients and learned for the sizes of chunks."""
+        """Counts a computed step, and has its duration learned for the sizes of chunks."""
         scheduler = self._scheduler
         scheduler.steps += 1
         self._took_s[self._prompts] = time.monotonic() - self._began_at
-        if scheduler.time_shares.active:
-            scheduler.charge_time(step, self._clock() - self._chosen_at)
         if step.chunks:
             scheduler.timed(step, self._clock() - self._began)
             for hook in self._hooks:
@@ -352,8 +352,8 @@ class StepRunner:
             logits: The logits: one row for each plain sequence, then the selected rows of each chunk.
             unsure: The sequences of which only the logits after their newest token can be used.
         """
-        owners, places = list(step.decoding), list(range(len(step.decoding)))
-        at = len(owners)
+        wanting = [(sequence, place) for place, sequence in enumerate(step.decoding)]
+        at = len(wanting)
         for chunk in step.chunks:
             first, at = at, at + chunk.wanted
             sequence = chunk.sequence
@@ -363,16 +363,14 @@ class StepRunner:
                 self._scheduler.prefixes.accept(sequence, len(sequence.ids))
                 if sequence in unsure:
                     self._scheduler.speculation.reject(sequence)
-                owners.append(sequence)
-                places.append(first)
+                wanting.append((sequence, first))
             elif self._prompt_computed(chunk, logits[first:at]):
-                owners.append(sequence)
-                places.append(at - 1)
+                wanting.append((sequence, at - 1))
         searches: dict[int, list[tuple[Sequence, int]]] = {}
-        for sequence, place in zip(owners, places, strict=True):
+        for sequence, place in wanting:
             if sequence.search is not None:
                 searches.setdefault(id(sequence.search), []).append((sequence, place))
-        single = [(s, p) for s, p in zip(owners, places, strict=True) if s.search is None]
+        single = [(sequence, place) for sequence, place in wanting if sequence.search is None]
         self._sample(single, logits)
         self._outputs.changed += [sequence for sequence, _ in single]
         for beams in searches.values():

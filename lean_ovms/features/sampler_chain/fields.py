@@ -30,7 +30,7 @@ OTHER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typic
 BREAKERS = ("\n", ":", '"', "*")
 """The texts across which DRY finds no repetition, unless a request names others."""
 DRY_BASE = 1.75
-MAX_SAMPLERS, MAX_BREAKERS, MAX_BREAKER, MAX_NAME = 64, 32, 40, 40
+MAX_SAMPLERS, MAX_BREAKERS, MAX_BREAKER, MAX_NAME = 16, 32, 40, 40
 """The most samplers, the most sequence breakers, the most characters of one, and the characters that a warning shows of
 an unknown sampler's name."""
 MAX_ALLOWED_LENGTH = 256

@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.engine.generation.fair_queue import Thinking
 from lean_ovms.engine.paged.sampling import logits_processors as edits
-from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
+from lean_ovms.engine.paged.sampling import logprobs, random_sampling, reductions, sampler
 from lean_ovms.engine.paged.sequence import Sequence, engine_params
 from tests.engine.paged.harness import Params
 
@@ -132,6 +132,21 @@ def test_a_seed_gives_the_same_token_alone_and_in_any_company(vocab):
         int(sampler.sample(x[i : i + 1].copy(), sampler.SamplingBatch([s])).tokens[0]) for i, s in enumerate(batch)
     ]
     assert together.tolist() == alone
+
+
+@pytest.mark.parametrize("vocab", [2000, 40000])
+def test_a_great_top_k_keeps_as_many_tokens_and_makes_no_others_be_sorted(vocab, monkeypatch):
+    [line], sorted_of = lines(1, vocab, scale=0.1), []
+    likeliest = set(np.argsort(-line)[:300].tolist())
+    largest = reductions.largest
+    monkeypatch.setattr(reductions, "largest", lambda *given: sorted_of.append(given[1]) or largest(*given))
+    batch = [sequence(seed=seed, temperature=2.0, top_k=300 if seed else 5) for seed in range(200)]
+    batch.append(sequence(temperature=1.0, top_k=(1 << 32) - 1))
+    found = sampler.sample(line[None].repeat(201, 0), sampler.SamplingBatch(batch))
+    assert set(sorted_of) == {5}
+    assert not found.failed
+    assert set(found.tokens[:200].tolist()) <= likeliest
+    assert len(set(found.tokens[1:200].tolist())) > 100
 
 
 def test_a_seeds_draw_depends_on_the_place_in_the_completion():

@@ -50,7 +50,7 @@ def test_a_checkpoint_that_a_sequence_is_at_gives_way_when_there_is_no_other_slo
     cache = StateCache(1)
     slot = cache.allocate()
     cache.add([1], slot, "prompt")
-    assert (cache.writable(slot), cache.checkpoints) == (slot, 0)
+    assert (cache.writable(slot), len(cache._checkpoints)) == (slot, 0)
     cache.share(slot)
     assert cache.writable(slot) == NO_STATE
 
@@ -174,7 +174,7 @@ def test_prompts_with_one_beginning_that_come_together_compute_it_once(agents):
     assert run(made, *requests) == [alone(ids, Params(max_tokens=2)) for ids in prompts]
     assert [request.cached for request in requests] == [0] + [88] * (agents - 1)
     assert made.network.computed == 99 + (agents - 1) * 11 + agents
-    assert made.states.checkpoints <= 3 + 2 * agents
+    assert len(made.states._checkpoints) <= 3 + 2 * agents
 
 
 def test_a_prompt_that_waits_for_a_place_wants_one_state_of_what_is_computed_meanwhile():
@@ -187,7 +187,7 @@ def test_a_prompt_that_waits_for_a_place_wants_one_state_of_what_is_computed_mea
     assert (second.sequences[0].cached_end, second.sequences[0].shared_ends) == (64, set())
     first.cancel()
     run(made, second)
-    assert made.states.checkpoints <= 4
+    assert len(made.states._checkpoints) <= 4
 
 
 def test_a_prompt_that_leaves_another_in_the_middle_goes_on_from_the_checkpoint_before():
@@ -205,7 +205,7 @@ def test_other_salts_and_requests_without_the_cache_find_no_states():
     assert [asked_of(made, ids, cache_salt=salt)[1] for salt in ("b", "", "a")] == [0, 0, 36]
     made = hybrid(caching=False)
     assert [asked_of(made, ids)[1] for _ in range(3)] == [0, 0, 0]
-    assert not made.states.checkpoints
+    assert not made.states._checkpoints
 
 
 def test_log_probabilities_of_a_prompt_are_complete_and_leave_a_state():
@@ -243,9 +243,9 @@ def test_a_preempted_sequence_leaves_no_state_inside_a_block():
     while sequence.state != "decode" or made.scheduler.tables.computed[sequence.row] % SIZE == 0:
         made.step()
     made.states.remove(sequence.chain[-1])
-    before = made.states.checkpoints
+    before = len(made.states._checkpoints)
     made.scheduler.preempt(sequence)
-    assert made.states.checkpoints == before
+    assert len(made.states._checkpoints) == before
     assert run(made, request) == [alone(ids, wanted)]
 
 
@@ -277,7 +277,7 @@ def test_prompts_with_other_salts_have_no_shared_beginning():
 def test_an_answer_keeps_one_checkpoint_however_long_it_is():
     made = hybrid(interval=400)
     asked_of(made, prompt(41), max_tokens=40)
-    assert made.states.checkpoints == 2
+    assert len(made.states._checkpoints) == 2
 
 
 def test_slots_of_states_that_a_chunk_cannot_write_are_free_again():
@@ -292,7 +292,7 @@ def test_a_block_that_leaves_the_cache_takes_its_checkpoint_along():
     asked_of(made, prompt(100, 1))
     assert asked_of(made, ids)[1] == 0
     made.blocks.clear_cache()
-    assert not made.states.checkpoints
+    assert not made.states._checkpoints
     assert sorted(made.states._free) == list(range(made.states.total))
 
 

@@ -203,8 +203,8 @@ class TimedNetwork(FakeNetwork):
         self.lines = LINE[None].repeat(len(self._input(LOGITS_INPUT)), 0)
 
 
-def timed(**options):
-    network = TimedNetwork(16)
+def timed(kind=TimedNetwork, **options):
+    network = kind(16)
     sizes = {
         "blocks": 400,
         "block_size": 16,
@@ -227,9 +227,9 @@ def latency(made, **asked):
     return made.network.now - began
 
 
-def beside(made, client, count=40):
+def beside(made, client, count=40, **asked):
     for i in range(count):
-        made.add([3 + i] * 20, Params(max_tokens=300, client=client))
+        made.add([3 + i] * 20, Params(max_tokens=300, client=client, **asked))
     while made.scheduler.waiting or made.scheduler.batch.prefilling:
         made.step()
 
@@ -242,6 +242,36 @@ def test_a_short_request_beside_the_many_of_another_client_takes_little_longer_t
     same = timed()
     beside(same, "b")
     assert latency(same) > 4 * alone
+
+
+class SlowSampler:
+    """A sampler chain that changes nothing, and takes 10 ms of the network's clock."""
+
+    def __init__(self, network):
+        self._network = network
+
+    def apply(self, row):
+        self._network.now += 0.01
+
+    def accept(self, token):
+        pass
+
+
+class FlatNetwork(TimedNetwork):
+    """A network whose steps all take as long."""
+
+    def start(self, prompts):
+        now = self.now
+        super().start(prompts)
+        self.now = now + 0.1
+
+
+def test_the_time_of_sampling_is_divided_between_clients_too():
+    """All steps of the network take 0.1 s, and those with the samplers of another client 0.4 s more."""
+    alone = latency(timed(kind=FlatNetwork))
+    made = timed(kind=FlatNetwork, new_sampler_chain=lambda sequence: SlowSampler(made.network))
+    beside(made, "a", sampler_chain={})
+    assert latency(made) < 2 * alone
 
 
 def test_nobody_is_left_out_where_priorities_count_across_clients():

@@ -98,5 +98,5 @@ def test_flags_for_the_order() -> None:
         samplers("top_k;tfs_z")
     with pytest.raises(ValueError, match="letters out of eds"):
         letters("kz")
-    with pytest.raises(ValueError, match="an array of at most 64 names"):
+    with pytest.raises(ValueError, match="an array of at most 16 names"):
         letters("k" * 65)

@@ -10,7 +10,8 @@ import pytest
 from lean_ovms.engine.paged.sampling.logits_processors import edit, touched
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import NoToken, Prepared, Sequence, engine_params
-from lean_ovms.features.sampler_chain.child.chain import Chain
+from lean_ovms.features.sampler_chain.child.chain import PASS_S, SORT_S, Chain, ChainCost
+from lean_ovms.features.structured_output.limits import GrammarCost
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_engine import engine, prompt, run, texts_of
@@ -163,3 +164,38 @@ def test_an_engine_without_the_part_samples_as_usual():
     made = engine()
     [text] = run(made, made.add(prompt(5), replace(KINDS[0], max_tokens=4)))
     assert len(text) == 4
+
+
+def test_costly_chains_take_turns_and_hold_no_others_up(monkeypatch):
+    """A chain is as costly as it is said to be first, and then as was measured."""
+    monkeypatch.setattr(Chain, "_first_s", lambda chain, names: 0.04)
+    monkeypatch.setattr(ChainCost, "learn", lambda cost, seconds: None)
+    made = engine(new_sampler_chain=new_chain)
+    several = made.add(prompt(9), replace(KINDS[1], n=8))
+    plain = made.add(prompt(9, 1), Params(max_tokens=20))
+    most, began = 0, None
+    while several.status == "running":
+        made.step()
+        most = max(most, sum(s.sampler_chain is not None for s in made.scheduler.running))
+        if began is None and several.can_read():
+            began = plain.can_read()
+    assert most == 2  # of 40 ms each, in 100
+    assert began
+    assert several.status == plain.status == "finished"
+
+
+def test_a_chain_costs_what_its_samplers_take_and_its_grammar():
+    asked = replace(KINDS[3], sampler_chain=chain_settings(typical_p=0.9, samplers=["top_k", "typ_p", "typ_p"]))
+    request = asked.request(1, [1, 2])
+    request.cost = GrammarCost(1.0, 1, 0.25, ("a notice",))
+    fields = {"prompt": 2, "limit": 99, "row": 0}
+    sequence = Sequence(request=request, index=0, params=request.native.params, ids=array("q", [1, 2]), **fields)
+    new_chain(sequence)
+    first = request.cost
+    assert first.notices == ("a notice",)
+    assert first.mask_s == pytest.approx(0.25 + VOCAB * PASS_S + 2 * 20 * SORT_S)
+    new_chain(sequence).apply(logits_after([1]))
+    assert request.cost is first
+    for _ in range(100):
+        first.learn(0.5)
+    assert first.mask_s == pytest.approx(0.75)

@@ -54,7 +54,7 @@ class Text:
 
     @property
     def request(self):
-        return SimpleNamespace(sampling=self.params)
+        return SimpleNamespace(sampling=self.params, cost=None)
 
     @property
     def generated(self):
@@ -92,6 +92,26 @@ def left(row):
 
 def expected(kept):
     return {token: p for (token, _), p in zip(kept, reference.softmax(kept), strict=True) if p > 0}
+
+
+def test_scores_are_sorted_as_by_a_stable_argsort():
+    dice = np.random.default_rng(3)
+    for scores in (
+        dice.normal(size=999),
+        dice.integers(-3, 3, 999),
+        [0.0, np.inf, 1e-45, -1e-45, -np.inf, 1e30, -2.0, -1e30],
+        [],
+    ):
+        row = np.array(scores, np.float32)
+        assert filters._ascending(row).tolist() == row.argsort(kind="stable").tolist()
+
+
+def test_a_chain_that_keeps_all_tokens_sorts_none(monkeypatch):
+    monkeypatch.setattr(filters, "_ascending", lambda scores: pytest.fail("they are sorted"))
+    row = np.random.default_rng(3).normal(size=9000).astype(np.float32)
+    kept = row.copy()
+    chain(typical_p=0.5, min_keep=9000, core={"top_p": 0.5}.items()).apply(kept)
+    assert (kept > -np.inf).all()
 
 
 FILTERS = {

@@ -1,9 +1,9 @@
 """Changes logits before a token is sampled, one row [vocab] at a time, in place.
 
 The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, minimum length, bias, penalties. The end of
-reasoning, when its budget is used up, overrides all of these, but not a grammar. A sampler chain comes last. The
-penalties are those of transformers (RepetitionPenaltyLogitsProcessor) and OpenAI (presence and frequency, over
-generated tokens). Forbidden tokens get -inf.
+reasoning, when its budget is used up, overrides all of these, but not a grammar. A great top_k or a sampler chain comes
+last. The penalties are those of transformers (RepetitionPenaltyLogitsProcessor) and OpenAI (presence and frequency,
+over generated tokens). Forbidden tokens get -inf.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
         sequence.matcher.apply(row)
     if params.allowed_token_ids is not None:
         only(row, _arrays(sequence).allowed)
-    if request.bad_words:
-        row[banned(sequence.ids, sequence.prompt, request.bad_words)] = FORBIDDEN
+    row[banned(sequence.ids, sequence.prompt, request.bad_words)] = FORBIDDEN
     if sequence.generated < params.min_tokens and stops:
         _go_on(row, stops, ends=sequence.matcher is not None)
     if params.logit_bias:
@@ -46,6 +45,8 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
         penalise(row, counts.ids, counts.counts, params)
     if request.thinking is not None:
         _end_reasoning(row, sequence, request.thinking)
+    if sequence.keeps_many and params.top_k < len(row):
+        row[row < np.partition(row, -params.top_k)[-params.top_k]] = FORBIDDEN
     if sequence.sampler_chain is not None:
         sequence.sampler_chain.apply(row)
     if row[:FIRST].max() == FORBIDDEN and row.max() == FORBIDDEN:
@@ -55,7 +56,7 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:
     """Returns the tokens whose logits `edit` may change, possibly with repetitions; None for all tokens."""
     params, request = sequence.params, sequence.request
-    whole = sequence.matcher is not None or sequence.sampler_chain is not None
+    whole = sequence.matcher is not None or sequence.sampler_chain is not None or sequence.keeps_many
     if whole or params.allowed_token_ids is not None or request.thinking is not None:
         return None
     ids = [np.array([*(word[-1] for word in request.bad_words), *sequence.stops], np.int64)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sequence import NoToken, Sequence
+from ..sequence import MOST_SORTED, NoToken, Sequence
 from . import reductions
 from .reductions import Logits
 
@@ -59,8 +59,8 @@ class SamplingBatch:
         if hot:
             from .random_sampling import Sampling  # late: greedy requests need none of it
 
-            self.with_top_k = Sampling([i for i in hot if params[i].top_k], sequences)
-            self.without_top_k = Sampling([i for i in hot if not params[i].top_k], sequences)
+            self.with_top_k = Sampling([i for i in hot if 0 < params[i].top_k <= MOST_SORTED], sequences)
+            self.without_top_k = Sampling([i for i in hot if not 0 < params[i].top_k <= MOST_SORTED], sequences)
         self.searching = any(s.search is not None for s in sequences)
         self.repeating = [s for s in sequences if s.repetition is not None]
         self.only_greedy = not (self.edited or self.with_logprobs or hot)

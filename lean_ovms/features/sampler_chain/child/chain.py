@@ -6,12 +6,16 @@ probabilities work as in any other request. At temperature 0 it takes the likeli
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.generation.fair_queue import MatchingCost
 from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.paged.engine import ModelTokenizer
 from ....engine.paged.sampling.logits_processors import counts_of, penalise
@@ -28,6 +32,38 @@ CHANCE = 1 << 32
 """The number of XTC's random number at a position, after all that sampling the token may use."""
 
 
+SORTING = ("typ_p", "top_p")
+"""The samplers that may sort all candidates."""
+SORT_S, PASS_S = 1e-7, 5e-9
+"""The CPU seconds of such a sampler, and of any other one, for each candidate, until the chain has been measured."""
+RATE = 0.2
+"""The weight of a new measurement in the moving average."""
+
+
+@dataclass(slots=True)
+class ChainCost:
+    """The measured cost of a request's chain, with that of its grammar (engine.generation.fair_queue.MatchingCost)."""
+
+    grammar: MatchingCost | None
+    """The cost of the grammar; None if the request has none."""
+    chain_s: float
+    """The CPU seconds of the chain for one token."""
+
+    @property
+    def mask_s(self) -> float:
+        """The CPU seconds for one token."""
+        return self.chain_s + (self.grammar.mask_s if self.grammar is not None else 0.0)
+
+    @property
+    def notices(self) -> Seq[str]:
+        """Warnings about parts of the schema that the grammar does not enforce."""
+        return self.grammar.notices if self.grammar is not None else ()
+
+    def learn(self, seconds: float) -> None:
+        """Takes the time of the chain for a token."""
+        self.chain_s += RATE * (seconds - self.chain_s)
+
+
 class Chain:
     """An engine.paged.sequence.SamplerChain."""
 
@@ -41,24 +77,39 @@ class Chain:
         self._min_keep = int(self._settings["min_keep"])
         self._greedy = self._params.temperature <= GREEDY_BELOW
         names = ["temperature"] if self._settings["mirostat"] else self._settings["samplers"]
-        self._samplers = [sampler for name in names if (sampler := self._sampler(name)) is not None]
+        found = {name: sampler for name in names if (sampler := self._sampler(name)) is not None}
+        self._samplers = [found[name] for name in names if name in found]
         self._selector = None if self._greedy else self._last(names)
+        request = sequence.request
+        if not isinstance(request.cost, ChainCost):
+            request.cost = ChainCost(request.cost, self._first_s([name for name in names if name in found]))
+        self._cost = request.cost
 
     def apply(self, row: NDArray[np.float32]) -> None:
         """Replaces the logits; a row without any allowed token stays as it is."""
         if row.max() == FORBIDDEN:
             return
+        began = time.thread_time()
         candidates = Candidates(row)
         for sampler in self._samplers:
             sampler(candidates)
         if self._selector is not None:
             self._selector.apply(candidates)
         candidates.write()
+        self._cost.learn(time.thread_time() - began)
 
     def accept(self, token: int) -> None:
         """Has the last sampler learn from the token that was sampled."""
         if self._selector is not None:
             self._selector.accept(token)
+
+    def _first_s(self, names: list[str]) -> float:
+        """Returns the CPU seconds for a token that are assumed of samplers in their order."""
+        size, seconds = len(self._tokenizer.vocabulary.pieces), 0.0
+        for name in names:
+            seconds += size * (SORT_S if name in SORTING else PASS_S)
+            size = min(size, self._params.top_k) if name == "top_k" else size
+        return seconds
 
     def _sampler(self, name: str) -> Sampler | None:
         """Returns a sampler by its name; None if its settings switch it off."""

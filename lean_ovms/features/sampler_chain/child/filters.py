@@ -111,14 +111,28 @@ def typical_p(candidates: Candidates, mass: float, min_keep: int) -> None:
 def _first(scores: Row, weights: Row, mass: float, min_keep: int) -> Places:
     """Returns the places with the lowest scores whose weights together reach `mass`, at least `min_keep` of them."""
     count = len(scores)
+    if min_keep >= count:
+        return np.arange(count)
     for most in (*SORTED, count):
         near = scores.argpartition(most - 1)[:most] if most < count else np.arange(count)
-        order = near[scores[near].argsort(kind="stable")]
+        order = near[_ascending(scores[near])]
         reached = np.flatnonzero(weights[order].cumsum(dtype=np.float64) >= mass)
         needed = max(int(reached[0]) + 1, min_keep) if len(reached) else count
         if needed <= len(order):
             return order[:needed]
     return order
+
+
+def _ascending(scores: Row) -> Places:
+    """Returns the places of scores in ascending order, and of equal ones the first one first.
+
+    The bits of a number, those of a negative one inverted except for the sign, have its order as an integer. Followed
+    by the places, they are sorted in half of the time that a stable argsort takes.
+    """
+    bits = scores.view(np.int32).astype(np.int64)
+    keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)) << 32 | np.arange(len(scores))
+    keys.sort()
+    return keys & 0xFFFFFFFF
 
 
 def min_p(candidates: Candidates, fraction: float, min_keep: int) -> None:

@@ -417,8 +417,10 @@ class GuardedPipeline:
         if not self.pipeline.recoverable or not self._drain():
             lost = EngineFailure(RESTARTING)
             self.out += [Failed(request_id, lost.to_wire()) for request_id in self.requests]
+            for request in self.requests.values():
+                self.waiting.remove(request)
+                self.waiting.dequeued(request)
             self.requests.clear()
-            self.waiting.clear()
             raise EngineLost(last_line(error))
         for sequence in running:
             self._fail(sequence.request, EngineFailure("The engine failed while it computed this request."))
