@@ -9,25 +9,21 @@ from collections.abc import Sequence
 from ...config import Config
 from ...errors import RequestError, install_command
 from ...media.file_slice import FileSlice
-from ...observability.records import current_client, own_salt
+from ...observability.records import own_salt
 from ...types import Json
 from ...util.concurrency import Budget
-from ..media_files.helper import Helper, IdleHelpers
+from ..media_files.helper import Helper, HelperPool
 from .limits import MAX_TEXT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.features.pdf.reader_process")
 TIMEOUT_S = 60.0
 """The most seconds that reading a file may take."""
-IDLE_S = 120.0
-"""Seconds after which idle processes end."""
 AT_ONCE = 2
 """The number of files that are read at the same time; others wait."""
 KEPT = 8
 """The number of files in conversations whose texts are cached; each text has at most a million characters."""
 WAITING_FILES = 256
 """The number of requests that may wait for a process; further ones get a 503."""
-PIECE = 1 << 18
-"""The number of bytes of a file that are sent to a process at once."""
 MAX_BYTES = 4 * MAX_TEXT
 """The most bytes of a file's text in UTF-8."""
 
@@ -39,7 +35,26 @@ def require_library() -> None:
         raise RequestError(text, status=501, code="not_supported")
 
 
-class PdfReaders:
+class _Reader(Helper):
+    """A process that reads files."""
+
+    name, work, invalid = "reader of PDF files", "reading the PDF file", "Invalid PDF file"
+    unavailable = "PDF files cannot be read at the moment.", "reader_unavailable"
+    param = "file"
+
+    async def read(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
+        """Returns the result of the process for a file. Raises RequestError."""
+        return await self.answered(self._exchange(data, timeout_s), timeout_s)
+
+    async def _exchange(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
+        await self.send({"seconds": timeout_s}, data)
+        answer = await self.read_answer()
+        text = (await self.read_bytes(answer.pop("bytes", None), MAX_BYTES)).decode(errors="replace")
+        self.reusable = True
+        return {"text": text, **answer}
+
+
+class PdfReaders(HelperPool[_Reader]):
     """The processes of a server that read files. They must be closed at the end."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
@@ -50,28 +65,22 @@ class PdfReaders:
             command: The command that starts a process.
             timeout_s: The seconds that reading a file may take.
         """
-        self._command = command
-        self._timeout_s = timeout_s
-        self._caching = config.enable_prefix_caching
-        self._known: dict[tuple[bytes, str], str] = {}
-        self._slots = Budget(
+        slots = Budget(
             AT_ONCE,
             WAITING_FILES,
             "too many PDF files are being read; please try again later",
             "too_many_pdf_files",
             most_of_client=AT_ONCE - 1,  # a file may take a minute, and the requests of others wait for half of that
         )
-        self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
+        super().__init__(_Reader, command, slots, kept=AT_ONCE)
+        self._timeout_s = timeout_s
+        self._caching = config.enable_prefix_caching
+        self._known: dict[tuple[bytes, str], str] = {}
 
     async def read(self, data: memoryview | FileSlice) -> Json:
         """Returns the text of a file, and its number of pages. Raises RequestError."""
-        lease = await self._slots.acquire(1, current_client())
-        process = self.idle.acquire() or _Reader(self._command)
-        try:
+        async with self.lent() as process:
             return await process.read(data, self._timeout_s)
-        finally:
-            self.idle.release(process)
-            lease.release()
 
     async def text(self, digest: bytes, data: bytes, salt: str) -> str:
         """Returns the text of a file, cached as clients resend it with each turn.
@@ -96,34 +105,3 @@ class PdfReaders:
         if len(self._known) > KEPT:
             del self._known[next(iter(self._known))]  # the least recently used text
         return text
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since files are read for requests, for which the server waits."""
-
-    async def close(self) -> None:
-        """Ends the idle processes. Idempotent."""
-        self.idle.stop()
-
-
-class _Reader(Helper):
-    """A process that reads files."""
-
-    name, work, invalid = "reader of PDF files", "reading the PDF file", "Invalid PDF file"
-    unavailable = "PDF files cannot be read at the moment.", "reader_unavailable"
-    param = "file"
-
-    async def read(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
-        """Returns the result of the process for a file. Raises RequestError."""
-        self.reusable = False
-        return await self.answered(self._exchange(data, timeout_s), timeout_s)
-
-    async def _exchange(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
-        pieces = (data[at : at + PIECE] for at in range(0, len(data), PIECE))
-        await self.send({"bytes": len(data), "seconds": timeout_s}, pieces)
-        answer = await self.read_answer()
-        if (size := answer.pop("bytes")) > MAX_BYTES:
-            raise OSError("the text of a PDF file has a wrong size")
-        reader, _ = await self.streams()
-        text = (await reader.readexactly(size)).decode(errors="replace")
-        self.reusable = True
-        return {"text": text, **answer}

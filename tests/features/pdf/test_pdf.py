@@ -102,10 +102,10 @@ def form(data: bytes) -> Request:
 async def test_the_endpoint_reads_a_file_in_a_process(make_app: MakeApp) -> None:
     app, _ = await make_app()
     assert await whole(await app.handle(form(pdf("Hello.")))) == {"text": "Hello.", "pages": 1}
-    [pid] = app.services.states[PdfReaders].idle.pids
+    [pid] = app.services.states[PdfReaders].pids
     wrong = await app.handle(form(b"x"))
     assert (wrong.status, (await whole(wrong))["error"]["param"]) == (400, "file")
-    assert app.services.states[PdfReaders].idle.pids == [pid]
+    assert app.services.states[PdfReaders].pids == [pid]
 
 
 async def test_the_endpoint_names_the_package_that_it_lacks(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ async def test_a_process_that_ends_or_hangs_is_a_400(program: str, error: str, m
     readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", program], 0.01)
     with pytest.raises(BadRequest, match=error):
         await readers.read(memoryview(b"x"))
-    assert readers.idle.pids == []
+    assert readers.pids == []
     await readers.close()
 
 
@@ -149,17 +149,17 @@ async def test_more_files_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPa
     for task in held:
         task.cancel()
     assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*held, return_exceptions=True))
-    assert (readers._slots.used, readers._slots.waiting) == (0, 0)
+    assert (readers.slots.used, readers.slots.waiting) == (0, 0)
     await readers.close()
 
 
 async def test_the_files_of_one_client_leave_a_process_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     clients = iter("aab")
-    monkeypatch.setattr("lean_ovms.features.pdf.reader.current_client", lambda: next(clients))
+    monkeypatch.setattr("lean_ovms.features.media_files.helper.current_client", lambda: next(clients))
     readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", "import time; time.sleep(600)"])
     held = [asyncio.create_task(readers.read(memoryview(b"x"))) for _ in range(3)]
     await asyncio.sleep(0)
-    assert (readers._slots.at_share("b"), readers._slots.used, readers._slots.waiting) == (True, 2, 1)
+    assert (readers.slots.at_share("b"), readers.slots.used, readers.slots.waiting) == (True, 2, 1)
     for task in held:
         task.cancel()
     await asyncio.gather(*held, return_exceptions=True)

@@ -137,11 +137,11 @@ def test_the_real_helper_distinguishes_good_from_wrong_and_slow_and_survives_wha
             ({"type": "regex", "pattern": "(a"}, "parenthesis"),
             ({"type": "grammar", "grammar": "x ::= y"}, "root"),
             ({"type": "nope"}, "nope"),
-            ({"type": "json_schema", "json_schema": {"type": 5}}, "not a JSON schema"),
+            ({"type": "json_schema", "json_schema": {"type": 5}}, "not a JSON schema: 5 at #.type is not a type"),
         ):
             with pytest.raises(GrammarInvalid, match=why) as caught:
                 check(wrong)
-            assert "/" not in caught.value.message
+            assert "/" not in caught.value.message.replace("#/", "")
         with pytest.raises(GrammarTooComplex):
             check({"type": "regex", "pattern": "(" * 40000 + "a" + ")" * 40000})  # overflows xgrammar's stack
         assert check({"type": "regex", "pattern": "[a-z]{3}"})

@@ -6,7 +6,6 @@ request in this process does not depend on its file.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -14,30 +13,58 @@ from dataclasses import asdict
 from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge
 from ....media.file_slice import FileSlice
-from ....observability.records import current_client
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
-from ....util.concurrency import Budget, Lease
+from ....util.concurrency import Budget
 from ..feature import AudioFileOptions
-from ..helper import Helper, IdleHelpers
+from ..helper import Helper, HelperPool
 from .formats import READ, AudioLimits, Found, recognise
-from .framing import HEAD_BYTES, MAX_BLOCK, parse_head
 
 COMMAND = (sys.executable, "-m", "lean_ovms.features.media_files.audio.decoder_process")
-IDLE_S = 120.0
 KEPT_PROCESSES = 2
 WAITING_FILES = 256
 """Requests that may wait for a process; the next one is a 503."""
-PIECE = 1 << 18
-"""Bytes of a file in memory that are handed over at once; of one in a file, only its descriptor is."""
+MAX_BLOCK = 1 << 22
+"""The most bytes of a block of samples."""
 PARAM = "file"
 
 
-class AudioDecoder:
+class _Process(Helper):
+    """One decoder process."""
+
+    name, work, invalid = "audio decoder", "decoding the audio", "Invalid audio file"
+    unavailable = "Audio cannot be decoded at the moment.", "decoder_unavailable"
+    param = PARAM
+
+    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> bytes:
+        """Sends a file to the process, and returns the first block. Raises the errors of `block`."""
+        job = {"format": found.format, **asdict(limits)}
+        if isinstance(data, FileSlice):
+            place = {"bytes": len(data) - found.offset, "start": data.start + found.offset}
+            await self.send_open(job | place, data.body.fileno())
+        else:
+            await self.send(job, data, found.offset)
+        return await self.block()
+
+    async def block(self) -> bytes:
+        """Waits for the next block, b"" at the end. Raises BadRequest; OSError or EOFError if the process has ended."""
+        answer = await self.read_answer()
+        block = await self.read_bytes(answer.get("bytes"), MAX_BLOCK)
+        self.reusable = not block
+        return block
+
+
+class AudioDecoder(HelperPool[_Process]):
     """Opens audio files. A server has one object, which is closed at the end."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         options = config.of(AudioFileOptions)
-        self._command = command
+        slots = Budget(
+            options.max_audio_decoders,
+            WAITING_FILES,
+            "too many audio files are being decoded; please try again later",
+            "too_many_audio_files",
+        )
+        super().__init__(_Process, command, slots, kept=KEPT_PROCESSES)
         self._max_bytes = options.max_audio_file_bytes
         self._timeout_s = options.audio_timeout_s
         self._limits = AudioLimits(
@@ -45,14 +72,6 @@ class AudioDecoder:
             max_channels=options.max_audio_channels,
             min_rate=options.min_audio_rate,
             max_rate=options.max_audio_rate,
-        )
-        self.idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
-        """The processes without a file."""
-        self._slots = Budget(
-            options.max_audio_decoders,
-            WAITING_FILES,
-            "too many audio files are being decoded; please try again later",
-            "too_many_audio_files",
         )
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
@@ -70,26 +89,14 @@ class AudioDecoder:
         found = recognise(data)
         if found is None:
             raise BadRequest(f"Invalid or unsupported audio file. This server reads {READ}.", param=PARAM)
-        lease = await self._slots.acquire(1, current_client())
-        process = self.idle.acquire() or _Process(self._command)
-        stream = AudioStream(process, self._timeout_s, lambda: self._release(process, lease))
+        process = await self.acquire()
+        stream = AudioStream(process, self._timeout_s, lambda: self.release(process))
         try:
             await stream.begin(data, found, self._limits)
         except BaseException:
             await stream.aclose()
             raise
         return stream
-
-    def _release(self, process: _Process, lease: Lease) -> None:
-        self.idle.release(process)
-        lease.release()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since files are decoded for requests, for which the server waits anyway."""
-
-    async def close(self) -> None:
-        """Ends the idle processes. The next file starts one again."""
-        self.idle.stop()
 
 
 class AudioStream:
@@ -131,42 +138,3 @@ class AudioStream:
         release, self._release = self._release, None
         if release is not None:
             release()
-
-
-class _Process(Helper):
-    """One decoder process."""
-
-    name, work, invalid = "audio decoder", "decoding the audio", "Invalid audio file"
-    unavailable = "Audio cannot be decoded at the moment.", "decoder_unavailable"
-    param = PARAM
-
-    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> bytes:
-        """Sends a file to the process, and returns the first block. Raises the errors of `block`."""
-        self.reusable = False
-        await self.streams()
-        job = {"bytes": len(data) - found.offset, "format": found.format, **asdict(limits)}
-        if isinstance(data, FileSlice):
-            line = json.dumps(job | {"start": data.start + found.offset}).encode() + b"\n"
-            self.send_file(line, data.body.fileno())
-        else:
-            pieces = (data[at : at + PIECE] for at in range(found.offset, len(data), PIECE))
-            await self.send(job, pieces)
-        return await self.block()
-
-    async def block(self) -> bytes:
-        """Waits for the next block, b"" at the end. Raises BadRequest; OSError or EOFError if the process has ended."""
-        reader, _ = await self.streams()
-        size, is_end = parse_head(await reader.readexactly(HEAD_BYTES))
-        if size > MAX_BLOCK:
-            raise OSError("a block of the audio decoder has a wrong size")
-        block = await reader.readexactly(size)
-        if not is_end:
-            return block
-        try:
-            end = dict(json.loads(block))
-        except (ValueError, TypeError):
-            raise OSError("the audio decoder sent an invalid answer") from None
-        self.reusable = True
-        if "error" in end:
-            raise BadRequest(str(end["error"]), code=end["code"], param=PARAM)
-        return b""

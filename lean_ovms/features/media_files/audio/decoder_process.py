@@ -2,14 +2,13 @@
 
 As images/decoder_process.py: limits of memory and time, none of the server's secrets. A job on the socket pair is
 a JSON line {"bytes", "format", "max_s", "max_channels", "min_rate", "max_rate"} and that number of bytes; or it has the
-member "start", and the bytes are in an open file that comes with the line, from that place on. The answer is a sequence
-of blocks of samples, as framing has them, and a JSON object at its end: {} or {"error": text, "code": word}. While
-nobody reads them, no further blocks are decoded.
+member "start", and the bytes are in an open file that comes with the line, from that place on. Each block of samples is
+an answer, the object {"bytes"} and that number of bytes; the last answer is {"bytes": 0} or {"error": text, "code":
+word}. While nobody reads them, no further blocks are decoded.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from typing import Any
@@ -19,7 +18,6 @@ from .. import helper_process
 from ..helper_process import JobChannel
 from .decode import decode
 from .formats import AudioLimits
-from .framing import head
 
 SPARE_BYTES = 256 << 20
 """Address space for libraries and their buffers."""
@@ -32,18 +30,15 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
     data = _file(stream, job["start"], job["bytes"]) if "start" in job else stream.read(job["bytes"])
     limits = AudioLimits(**{name: job[name] for name in AudioLimits.__slots__})
     helper_process.set_limits(2 * len(data) + SPARE_BYTES, CPU_S + CPU_PER_S * limits.max_s)
-    end: dict[str, str | None] = {}
+    end: dict[str, Any] = {"bytes": 0}
     try:
         for block in decode(data, job["format"], limits):
-            stream.write(head(len(block)) + block)
-            stream.flush()
+            helper_process.write_answer(stream, {"bytes": len(block)}, [block])
     except BadRequest as error:
         end = {"error": error.message, "code": error.code}
     except MemoryError:
-        end = {"error": "decoding the audio took too much memory", "code": None}
-    text = json.dumps(end).encode()
-    stream.write(head(len(text), end=True) + text)
-    stream.flush()
+        end = {"error": "decoding the audio took too much memory"}
+    helper_process.write_answer(stream, end)
 
 
 def _file(stream: JobChannel, start: int, size: int) -> memoryview:

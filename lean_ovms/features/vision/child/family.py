@@ -5,10 +5,14 @@ Each family has a module of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from ....engine.paged.network import Rows
-from ....media.pixels import Size
+from ....media import pixels
+from ....media.pixels import Pixels, Scale, Size
 from ....types import Image, Json
 
 if TYPE_CHECKING:
@@ -108,3 +112,33 @@ class Files(NamedTuple):
         """The id of the image token in families whose older files call it an index. Raises KeyError."""
         config = self.config
         return int(config["image_token_index"] if "image_token_index" in config else config["image_token_id"])
+
+
+class ImageFamily:
+    """The base class of families: what most of them read from a model's files, and the call of their encoder."""
+
+    before = after = ""
+    whole = False
+    resample: ClassVar[int] = pixels.BICUBIC
+    """Pillow's number of the resampling filter for models whose processor does not name one."""
+
+    def __init__(self, files: Files) -> None:
+        """Reads the files. Raises KeyError, TypeError or ValueError for those of another family."""
+        self.token_id = files.image_token
+        self._networks = files.networks
+        self._scale = Scale.read(files.processor)
+        self._resample = int(files.processor.get("resample", self.resample))
+
+    def _values(self, images: Sequence[Pixels]) -> Rows:
+        """Returns the scaled pixels [images, RGB, height, width] of images of one size."""
+        return np.stack([self._scale(image) for image in images])
+
+    def _embeddings(self, values: Rows, **inputs: Any) -> Rows:
+        """Returns the embeddings [tokens, hidden] of images.
+
+        Args:
+            values: The pixels, as `_values` returns them.
+            **inputs: Further inputs of the network that encodes images.
+        """
+        [features] = self._networks.run("vision_embeddings", {"pixel_values": values, **inputs})
+        return features.reshape(-1, features.shape[-1])

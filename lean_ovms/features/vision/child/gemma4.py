@@ -14,32 +14,29 @@ import numpy as np
 from ....engine.paged.network import Rows
 from ....errors import BadRequest
 from ....media import pixels
-from ....media.pixels import Scale, Size
+from ....media.pixels import Size
 from ....types import Image
 from . import pieces
-from .family import Files, Layout, Part, clock
+from .family import Files, ImageFamily, Layout, Part, clock
 
 FRAME_TOKENS = 70
 """The most tokens of a frame if the model's files do not say."""
 
 
-class Gemma4:
+class Gemma4(ImageFamily):
     """A `family.VideoFamily` for Gemma 4. In a prompt, each frame of a video is an image after its time."""
 
     before, after = "<|image>", "<image|>"
 
     def __init__(self, files: Files) -> None:
+        super().__init__(files)
         config, processor = files.config, files.processor
-        self.token_id = int(config["image_token_id"])
         self.whole = config["text_config"].get("use_bidirectional_attention") == "vision"
         """Whether the tokens of an image attend to all others of it, as in the larger models."""
-        self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["pooling_kernel_size"])
         self._tokens = int(processor["max_soft_tokens"])
         of_videos = files.video if files.video is not processor else {}
         self._frame_tokens = int(of_videos.get("max_soft_tokens", FRAME_TOKENS))
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BICUBIC))
 
     def layout(self, size: Size) -> Layout:
         return self._layout(size, self._tokens)
@@ -69,12 +66,9 @@ class Gemma4:
         patches = values.reshape(3, rows, side, columns, side).transpose(1, 3, 2, 4, 0).reshape(rows * columns, -1)
         row, column = np.divmod(np.arange(len(patches)), columns)
         behind = ((0, most * self._merge**2 - len(patches)), (0, 0))
-        inputs = {
-            "pixel_values": np.pad(patches, behind)[None],
-            "image_position_ids": np.pad(np.stack([column, row], axis=1), behind, constant_values=-1)[None],
-        }
-        [features] = self._networks.run("vision_embeddings", inputs)
-        return features.reshape(-1, features.shape[-1])[: len(patches) // self._merge**2]
+        places = np.pad(np.stack([column, row], axis=1), behind, constant_values=-1)[None]
+        found = self._embeddings(np.pad(patches, behind)[None], image_position_ids=places)
+        return found[: len(patches) // self._merge**2]
 
     def _resized(self, size: Size, most: int) -> Size:
         """Returns the scaled height and width: multiples of a token's side, within the limit. Raises BadRequest."""

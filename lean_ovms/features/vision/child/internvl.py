@@ -7,34 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from ....engine.paged.network import Rows
 from ....media import pixels
-from ....media.pixels import Scale, Size
+from ....media.pixels import Size
 from ....types import Image
 from . import pieces
-from .family import Files, Layout
+from .family import Files, ImageFamily, Layout
 
 
-class InternVl:
+class InternVl(ImageFamily):
     """A `family.VisionFamily` for InternVL."""
 
     before, after = "<img>", "</img>\n"
-    whole = False
 
     def __init__(self, files: Files) -> None:
+        super().__init__(files)
         config, processor = files.config, files.processor
         vision = config["vision_config"]
-        self.token_id = files.image_token
-        self._networks = files.networks
         self._side = int(processor["size"]["height"])
         self._tokens = int(self._side // int(vision["patch_size"]) * float(config["downsample_ratio"])) ** 2
         splits = processor.get("crop_to_patches", False)
         least, most = (int(processor[f"{end}_patches"]) if splits else 1 for end in ("min", "max"))
         self._grids = grids(least, most)
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BICUBIC))
         if self._side != int(vision["image_size"]):
             raise ValueError("its tiles are not as large as the encoder's images")
 
@@ -49,10 +43,7 @@ class InternVl:
         squares = pieces.tiles(pixels.resized(whole, (rows * side, columns * side), self._resample), side)
         if len(squares) > 1:
             squares.append(pixels.resized(whole, (side, side), self._resample))
-        [features] = self._networks.run(
-            "vision_embeddings", {"pixel_values": np.stack([self._scale(square) for square in squares])}
-        )
-        return features.reshape(-1, features.shape[-1])
+        return self._embeddings(self._values(squares))
 
 
 def grids(least: int, most: int) -> list[Size]:

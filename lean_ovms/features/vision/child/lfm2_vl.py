@@ -11,26 +11,25 @@ import numpy as np
 
 from ....engine.paged.network import Rows
 from ....media import pixels
-from ....media.pixels import Pixels, Scale, Size
+from ....media.pixels import Pixels, Size
 from ....types import Image
 from . import pieces
-from .family import Files, Layout
+from .family import Files, ImageFamily, Layout
 from .internvl import closest_grid, grids
 
 ROW_WEIGHTS, COLUMN_WEIGHTS = "row_weights", "column_weights"
 """The inputs of the encoder with the shares of the table's rows and columns in the position of each patch."""
 
 
-class Lfm2Vl:
+class Lfm2Vl(ImageFamily):
     """A `family.VisionFamily` for LFM2-VL."""
 
     before, after = "<|image_start|>", "<|image_end|>"
-    whole = False
+    resample = pixels.BILINEAR
 
     def __init__(self, files: Files) -> None:
+        super().__init__(files)
         config, processor = files.config, files.processor
-        self.token_id = files.image_token
-        self._networks = files.networks
         self._places = math.isqrt(int(config["vision_config"]["num_patches"]))
         self._patch = int(processor["encoder_patch_size"])
         self._unit = self._patch * int(processor["downsample_factor"])
@@ -39,8 +38,6 @@ class Lfm2Vl:
         self._largest = most * float(processor["max_pixels_tolerance"])
         self._side = int(processor["tile_size"])
         self._grids = grids(int(processor["min_tiles"]), int(processor["max_tiles"]))
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BILINEAR))
 
     def layout(self, size: Size) -> Layout:
         tokens = math.prod(side // self._unit for side in pieces.fitted(size, self._unit, self._limits))
@@ -70,8 +67,6 @@ class Lfm2Vl:
 
     def _encoded(self, images: list[Pixels]) -> Rows:
         """Returns the embeddings of images of one size."""
-        values = np.stack([self._scale(image) for image in images])
+        values = self._values(images)
         down, across = (pieces.linear(side // self._patch, self._places) for side in values.shape[2:])
-        inputs = {"pixel_values": values, ROW_WEIGHTS: down, COLUMN_WEIGHTS: across}
-        [features] = self._networks.run("vision_embeddings", inputs)
-        return features.reshape(-1, features.shape[-1])
+        return self._embeddings(values, **{ROW_WEIGHTS: down, COLUMN_WEIGHTS: across})

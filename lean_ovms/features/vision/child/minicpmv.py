@@ -12,34 +12,26 @@ from numpy.typing import NDArray
 
 from ....engine.paged.network import Rows
 from ....media import pixels
-from ....media.pixels import Pixels, Scale, Size
+from ....media.pixels import Pixels, Size
 from ....types import Image
-from .family import Files, Layout
+from .family import Files, ImageFamily, Layout
 
 BASE = 10000.0
 """The base of the frequencies of the resampler's embeddings of positions."""
 
 
-class MiniCpmV:
+class MiniCpmV(ImageFamily):
     """A `family.VisionFamily` for MiniCPM-V 2.6 to 4.5."""
 
     before, after = "<image>", "\n"
-    whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings.
-
-        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
-        """
+        super().__init__(files)
         config, processor = files.config, files.processor
-        self.token_id = files.image_token
-        self._networks = files.networks
         self._tokens, self._width = int(config["query_num"]), int(config["hidden_size"])
         self._places = math.isqrt(int(config["num_positions"]))
         self._side, self._patch = int(processor["scale_resolution"]), int(processor["patch_size"])
         self._most = int(processor["max_slice_nums"])
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BICUBIC))
 
     def layout(self, size: Size) -> Layout:
         rows, columns = self._grid(size)
@@ -97,16 +89,14 @@ class MiniCpmV:
 
     def _encoded(self, images: list[Pixels]) -> Rows:
         """Returns the embeddings of images of one size."""
-        values = np.stack([self._scale(image) for image in images])
+        values = self._values(images)
         grid = [side // self._patch for side in values.shape[2:]]
         down, across = (np.arange(count) * self._places // count for count in grid)
-        inputs = {
-            "pixel_values": values,
-            "position_ids": (down[:, None] * self._places + across).ravel(),
-            "position_embeddings": self._waves(grid[0], grid[1]),
-        }
-        [features] = self._networks.run("vision_embeddings", inputs)
-        return features.reshape(-1, features.shape[-1])
+        return self._embeddings(
+            values,
+            position_ids=(down[:, None] * self._places + across).ravel(),
+            position_embeddings=self._waves(grid[0], grid[1]),
+        )
 
     def _waves(self, rows: int, columns: int) -> NDArray[np.float32]:
         """Returns the resampler's embeddings of the columns and rows of patches [patches, width]."""

@@ -11,31 +11,27 @@ import numpy as np
 
 from ....engine.paged.network import Rows
 from ....media import pixels
-from ....media.pixels import Scale, Size
+from ....media.pixels import Size
 from ....types import Image
-from .family import Files, Layout
+from .family import Files, ImageFamily, Layout
 
 
-class Mistral3:
+class Mistral3(ImageFamily):
     """A `family.VisionFamily` for Mistral 3."""
 
-    before, after = "", "[IMG_END]"
+    after = "[IMG_END]"
     line = "[IMG_BREAK]"
     """The text between two rows of tokens."""
     language = "mistral"
     """The model_type of the language model."""
-    whole = False
 
     def __init__(self, files: Files) -> None:
+        super().__init__(files)
         config, processor = files.config, files.processor
         if config["text_config"]["model_type"] != self.language:
             raise ValueError(f"its language model is {config['text_config']['model_type']}")
-        self.token_id = files.image_token
-        self._networks = files.networks
         self._patch, self._merge = int(config["vision_config"]["patch_size"]), int(config["spatial_merge_size"])
         self._longest = int(processor["size"]["longest_edge"])
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BICUBIC))
 
     def layout(self, size: Size) -> Layout:
         height, width = (side // (self._patch * self._merge) for side in self._resized(size))
@@ -44,8 +40,7 @@ class Mistral3:
 
     def encode(self, image: Image) -> Rows:
         size = self._resized((image.height, image.width))
-        values = self._scale(pixels.resized(pixels.pixels(image), size, self._resample))
-        [features] = self._networks.run("vision_embeddings", {"pixel_values": values[None]})
+        features = self._embeddings(self._values([pixels.resized(pixels.pixels(image), size, self._resample)]))
         rows, columns, merge = size[0] // self._patch, size[1] // self._patch, self._merge
         squares = features.reshape(rows // merge, merge, columns // merge, merge, -1).transpose(0, 2, 4, 1, 3)
         joined = np.ascontiguousarray(squares.reshape(rows * columns // merge**2, -1))

@@ -21,7 +21,7 @@ from ....media.pixels import Pixels, Scale, Size
 from ....types import Image, Json
 from ....util.resources import free_memory_bytes
 from . import pieces
-from .family import Files, Layout, Part
+from .family import Files, ImageFamily, Layout, Part
 
 MAX_ASPECT = 200
 TOKENS_PER_SECOND = 4
@@ -31,24 +31,21 @@ MASK_SHARE = 0.5
 patches: 15 GB for a photo of 12 megapixels, which the settings of Qwen2.5-VL's processor allow."""
 
 
-class SquaresOfPatches:
+class SquaresOfPatches(ImageFamily):
     """The base class of `family.VisionFamily` for models whose tokens are squares of patches with rotary angles."""
 
     before, after = "<|vision_start|>", "<|vision_end|>"
-    whole = False
 
     def __init__(self, files: Files) -> None:
+        super().__init__(files)
         config, processor = files.config, files.processor
         vision = config["vision_config"]
-        self.token_id = int(config["image_token_id"])
-        self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["merge_size"])
         self.repeat = int(processor["temporal_patch_size"])
         """The number of frames that share their patches."""
         self.unit = self._patch * self._merge
         """The side of a token's square in pixels."""
-        self._limits, self._scale = _limits(processor), Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.BICUBIC))
+        self._limits = _limits(processor)
         width = vision.get("embed_dim") or vision["hidden_size"]
         turns = width // int(vision["num_heads"]) // 2
         self._frequencies = 1.0 / THETA ** (np.arange(0, turns, 2, dtype=np.float32) / turns)

@@ -11,10 +11,10 @@ import numpy as np
 
 from ....engine.paged.network import Rows
 from ....media import pixels
-from ....media.pixels import Pixels, Scale, Size
+from ....media.pixels import Pixels, Size
 from ....types import Image
 from . import pieces
-from .family import Files, Layout, Part, clock
+from .family import Files, ImageFamily, Layout, Part, clock
 
 MAX_SIDE = 4096
 EDGE = "<fake_token_around_image>"
@@ -26,23 +26,20 @@ ONES = (
 TENS = "", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"
 
 
-class Tiled:
+class Tiled(ImageFamily):
     """A `family.VisionFamily` for Idefics 3, and for SmolVLM without videos."""
 
-    before, after = "", EDGE
-    whole = False
+    after = EDGE
+    resample = pixels.LANCZOS
 
     def __init__(self, files: Files) -> None:
+        super().__init__(files)
         config, processor = files.config, files.processor
-        self.token_id = int(config["image_token_id"])
-        self._networks = files.networks
         self._side = int(processor["max_image_size"]["longest_edge"])
         self._longest = int(processor["size"]["longest_edge"])
         self._splits = bool(processor.get("do_image_splitting", True))
         self._patches = self._side // int(config["vision_config"]["patch_size"])
         self._tokens = self._patches**2 // int(config["scale_factor"]) ** 2
-        self._scale = Scale.read(processor)
-        self._resample = int(processor.get("resample", pixels.LANCZOS))
         if self._side != int(config["vision_config"]["image_size"]):
             raise ValueError("its tiles are not as large as the encoder's images")
 
@@ -69,13 +66,11 @@ class Tiled:
 
     def _encoded(self, squares: list[Pixels]) -> Rows:
         patches = self._patches
-        inputs = {
-            "pixel_values": np.stack([self._scale(square) for square in squares]),
-            "patch_attention_mask": np.ones((len(squares), patches, patches), bool),
-            "patch_position_ids": np.tile(np.arange(patches**2), (len(squares), 1)),
-        }
-        [features] = self._networks.run("vision_embeddings", inputs)
-        return features.reshape(-1, features.shape[-1])
+        return self._embeddings(
+            self._values(squares),
+            patch_attention_mask=np.ones((len(squares), patches, patches), bool),
+            patch_position_ids=np.tile(np.arange(patches**2), (len(squares), 1)),
+        )
 
     def _resized(self, size: Size, longest: int) -> Size:
         """Returns the height and width to which an image is scaled before it is tiled; `longest` limits each side."""

@@ -41,6 +41,8 @@ def fake(body: str, **options: float) -> AudioDecoder:
     """Returns a decoder whose process reads the job, and then runs `body` with `stream`."""
     code = (
         "import sys,socket,time,os,json\nstream=socket.socket(fileno=int(sys.argv[-1])).makefile('rwb')\n"
+        "def answer(head, rest=b''):\n"
+        "    stream.write(len(head).to_bytes(4, 'big') + head + rest); stream.flush()\n"
         f"stream.read(json.loads(stream.readline())['bytes'])\n{body}"
     )
     return AudioDecoder(Config(**{"audio_timeout_s": 20.0, **options}), (sys.executable, "-S", "-c", code))
@@ -56,7 +58,7 @@ async def all_of(audio: AudioDecoder, data: bytes) -> bytes:
 @pytest.mark.slow
 async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
     assert await all_of(audio, SECOND) == pcm(tone())
-    pids = audio.idle.pids
+    pids = audio.pids
     assert len(pids) == 1
     for bad, why in (
         (b"no audio at all", "This server reads wav, flac"),
@@ -69,7 +71,7 @@ async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
             await all_of(audio, bad)
         assert caught.value.param == "file"
     assert await all_of(audio, SECOND) == pcm(tone())
-    assert audio.idle.pids == pids
+    assert audio.pids == pids
 
 
 @pytest.mark.parametrize("tag", [b"", b"ID3\4\0\0\0\0\0\7" + bytes(27)])
@@ -81,7 +83,7 @@ async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDe
     for _ in range(2):  # the process is reused
         stream = await audio.decode(FileSlice(spool, 9, len(data)))
         assert b"".join([block async for block in stream]) == pcm(tone())
-    assert len(audio.idle.pids) == 1
+    assert len(audio.pids) == 1
     spool.close()
 
 
@@ -130,8 +132,8 @@ async def test_one_that_hangs_is_killed_and_a_file_that_is_too_large_is_a_413(mo
     audio = fake("time.sleep(1000)", audio_timeout_s=0.2)
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await audio.decode(memoryview(SECOND))
-    assert audio.idle.pids == []
-    assert audio._slots.used == 0
+    assert audio.pids == []
+    assert audio.slots.used == 0
     small = AudioDecoder(Config(max_audio_file_bytes=100))
     with pytest.raises(PayloadTooLarge, match="Maximum file size exceeded: the file has 101 bytes"):
         await small.decode(memoryview(bytes(101)))
@@ -144,29 +146,32 @@ async def test_one_that_hangs_is_killed_and_a_file_that_is_too_large_is_a_413(mo
     "body",
     [
         "os.kill(os.getpid(), 11)",
-        "stream.write(b'\\5\\0\\0\\0ab'); stream.flush(); os._exit(0)",
-        "stream.write(b'\\xff\\xff\\xff\\xff' + bytes(99)); stream.flush(); time.sleep(1000)",
-        "stream.write(b'\\1\\0\\0\\x803'); stream.flush(); time.sleep(1000)",
+        "answer(b'{\"bytes\": 5}', b'ab'); os._exit(0)",
+        "stream.write(b'\\xff' * 4 + bytes(99)); stream.flush(); time.sleep(1000)",
+        "answer(b'{\"bytes\": 5000000}', bytes(99)); time.sleep(1000)",
+        "answer(b'{\"bytes\": -1}'); time.sleep(1000)",
+        "answer(b'{}'); time.sleep(1000)",
+        "answer(b'3'); time.sleep(1000)",
     ],
 )
 async def test_one_that_dies_takes_only_its_file_with_it(body: str) -> None:
     audio = fake(body)
     with pytest.raises(BadRequest, match="too much memory or time"):
         await all_of(audio, SECOND)
-    assert audio._slots.used == 0
-    audio._command = decoder.COMMAND
+    assert audio.slots.used == 0
+    audio.command = decoder.COMMAND
     assert await all_of(audio, SECOND) == pcm(tone())
     await audio.close()
 
 
 async def test_one_that_dies_in_the_middle_fails_there() -> None:
-    audio = fake("stream.write(b'\\2\\0\\0\\0ab'); stream.flush(); os.kill(os.getpid(), 11)")
+    audio = fake("answer(b'{\"bytes\": 2}', b'ab'); os.kill(os.getpid(), 11)")
     stream = await audio.decode(memoryview(SECOND))
     assert await anext(stream) == b"ab"
     with pytest.raises(RequestError):
         await anext(stream)
     await stream.aclose()
-    assert audio._slots.used == 0
+    assert audio.slots.used == 0
 
 
 async def test_one_that_does_not_start_is_no_files_fault() -> None:

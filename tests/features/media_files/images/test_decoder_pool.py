@@ -44,7 +44,7 @@ def fake(body):
 async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders):
     for image in await asyncio.gather(*(decoders.decode(DecodeJob(data=RED, max_pixels=MOST)) for _ in range(8))):
         assert (image.height, image.width, image.pixels) == (6, 8, bytes((220, 30, 30)) * 48)
-    pids = decoders.idle.pids
+    pids = decoders.pids
     assert len(pids) == 1
     with pytest.raises(BadRequest, match="Image parsing failed"):
         await decoders.decode(DecodeJob(data=b"no image", max_pixels=MOST))
@@ -53,7 +53,7 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
     with pytest.raises(BadRequest, match="than the 10 pixels that are left"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=10))
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    assert decoders.idle.pids == pids
+    assert decoders.pids == pids
 
 
 async def test_the_times_of_as_many_frames_as_an_option_allows_are_read():
@@ -96,11 +96,11 @@ async def test_the_limit_of_one_image_does_not_hold_for_the_next(decoders, monke
 @pytest.mark.slow
 async def test_a_process_that_was_ended_while_it_waited_is_no_images_fault(decoders):
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    [pid] = decoders.idle.pids
+    [pid] = decoders.pids
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert (await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))).width == 8
-    assert decoders.idle.pids != [pid]
+    assert decoders.pids != [pid]
 
 
 async def test_the_environment_has_no_secrets(monkeypatch):
@@ -121,7 +121,7 @@ async def test_one_that_hangs_is_killed(monkeypatch):
     decoders = DecoderPool(1, 0.2, command=fake("time.sleep(1000)"))
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    assert decoders.idle.pids == []
+    assert decoders.pids == []
 
 
 @pytest.mark.slow
@@ -134,12 +134,16 @@ async def test_one_that_dies_takes_only_its_image_with_it():
         "answer(b'no JSON')",
         'answer(b\'{"height": 100000, "width": 100000}\')',
         "answer(b'[1]')",
+        "answer(b'{}')",
+        'answer(b\'{"height": 1, "width": "wide"}\')',
+        'answer(b\'{"height": 1, "width": 1, "times": 3}\')',
+        'answer(b\'{"height": -1, "width": 1}\')',
         "stream.write(b'\\x7f' * 4); stream.flush()",
     ):
-        decoders._command = fake(f"stream.readline(); {body}")
+        decoders.command = fake(f"stream.readline(); {body}")
         with pytest.raises(BadRequest, match="Image parsing failed"):
             await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    decoders._command = decoder_pool.COMMAND
+    decoders.command = decoder_pool.COMMAND
     assert (await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))).width == 8
     decoders.stop()
 
@@ -147,19 +151,19 @@ async def test_one_that_dies_takes_only_its_image_with_it():
 async def test_a_client_that_leaves_ends_the_work(decoders):
     slow = DecoderPool(1, 20.0, command=fake("time.sleep(1000)"))
     task = asyncio.create_task(slow.decode(DecodeJob(data=RED, max_pixels=MOST)))
-    while not task.done() and not slow._slots.used:
+    while not task.done() and not slow.slots.used:
         await asyncio.sleep(0)
     await asyncio.sleep(0.05)
     await cancel(task)
-    assert slow.idle.pids == []
+    assert slow.pids == []
 
 
 @pytest.mark.slow
 async def test_idle_processes_end():
     decoders = DecoderPool(1, 20.0, idle_s=0.05)
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
-    [pid] = decoders.idle.pids
-    await until(lambda: not decoders.idle.pids and is_gone(pid))
+    [pid] = decoders.pids
+    await until(lambda: not decoders.pids and is_gone(pid))
 
 
 async def test_the_event_loop_does_not_wait_for_the_end_of_a_process(monkeypatch):

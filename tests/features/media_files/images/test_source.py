@@ -2,14 +2,18 @@
 
 import asyncio
 import ipaddress
+import json
 import os
+from typing import Any
 
 import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, StartError
+from lean_ovms.features.media_files import helper
 from lean_ovms.features.media_files.base64_text import decode_base64
-from lean_ovms.features.media_files.images import decoder_pool, loader
+from lean_ovms.features.media_files.helper import Helper
+from lean_ovms.features.media_files.images import loader
 from lean_ovms.features.media_files.images.allowed_hosts import AllowedHosts, is_public, parse_address
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob
 from lean_ovms.features.media_files.images.loader import ImageLoader, ImageRequest
@@ -131,28 +135,50 @@ def test_the_host_header_leaves_out_the_usual_port():
 LONG = "data:image/png;base64," + "QUJD" * 100_000
 
 
-def test_a_large_file_is_handed_over_in_pieces() -> None:
-    for data, start in (LONG, 22), (LONG[22:].encode(), 0), (b"", 0):
-        pieces = list(DecodeJob(data=data, start=start, max_pixels=1).pieces())
-        assert b"".join(pieces).decode() == (data if isinstance(data, str) else data.decode())[start:]
-        assert all(len(piece) <= decoder_pool.PIECE_BYTES for piece in pieces)
+class Streams(Helper):
+    """A helper process whose streams are given, and which notes the sizes of the pieces that are copied."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.sent: list[bytes] = []
+        self.sizes: list[int] = []
+        self.received = asyncio.StreamReader()
+
+    async def streams(self) -> Any:
+        return self, self
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(bytes(data))
+
+    async def drain(self) -> None:
+        pass
+
+    async def read(self, n: int) -> bytes:
+        self.sizes.append(n)
+        return await self.received.read(n)
+
+
+async def test_a_large_file_is_handed_over_in_pieces() -> None:
+    for data, start in (LONG, 22), (LONG[22:].encode(), 0), (memoryview(LONG.encode()), 5), (b"", 0):
+        process, text = Streams(), bytes(data, "ascii") if isinstance(data, str) else bytes(data)
+        await process.send({"box": 3}, data, start)
+        line, *pieces = process.sent
+        assert json.loads(line) == {"box": 3, "bytes": len(text) - start}
+        assert b"".join(pieces) == text[start:]
+        assert all(len(piece) <= helper.PIECE_BYTES for piece in pieces)
 
 
 async def test_pixels_are_read_in_pieces() -> None:
-    sizes: list[int] = []
-
-    class Reader(asyncio.StreamReader):
-        async def read(self, n: int = -1) -> bytes:
-            sizes.append(n)
-            return await super().read(n)
-
-    reader = Reader()
-    reader.feed_data(bytes(700_000))
-    reader.feed_eof()
-    assert await decoder_pool._read_exactly(reader, 600_000) == bytes(600_000)
-    assert max(sizes) <= decoder_pool.PIECE_BYTES
+    process = Streams()
+    process.received.feed_data(bytes(700_000))
+    process.received.feed_eof()
+    assert await process.read_bytes(600_000, 600_000) == bytes(600_000)
+    assert max(process.sizes) <= helper.PIECE_BYTES
     with pytest.raises(EOFError):
-        await decoder_pool._read_exactly(reader, 200_000)
+        await process.read_bytes(200_000, 200_000)
+    for wrong in (None, -1, 11, "3", 2.0):
+        with pytest.raises(OSError, match="wrong number"):
+            await process.read_bytes(wrong, 10)
 
 
 async def test_the_same_image_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:

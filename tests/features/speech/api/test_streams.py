@@ -107,7 +107,7 @@ async def test_an_error_before_the_first_event_has_its_status(make_speech: MakeS
     engine.script = [RuntimeError("a bug")]
     assert (await refused(app, STREAM, status=500))[0] == "internal error"
     assert engine.closed == 3
-    assert app.services.get(AudioDecoder)._slots.used == 0
+    assert app.services.get(AudioDecoder).slots.used == 0
 
 
 async def test_a_stream_has_its_access_line(make_speech: MakeSpeech) -> None:
@@ -163,7 +163,7 @@ async def test_a_client_that_leaves_ends_the_work(make_speech: MakeSpeech) -> No
     await body.aclose()
     await response.aclose()
     assert engine.closed == 1
-    assert app.services.get(AudioDecoder)._slots.used == 0
+    assert app.services.get(AudioDecoder).slots.used == 0
 
 
 async def test_the_length_is_that_of_the_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,7 +350,7 @@ async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> 
     assert (param, "not numbers" in message) == ("file", True)
     assert engine.closed == 1
     decoder = app.services.get(AudioDecoder)
-    assert decoder._slots.used == 0
+    assert decoder.slots.used == 0
 
 
 @pytest.mark.parametrize("in_file", [False, True])
@@ -396,9 +396,9 @@ async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> 
         waiting.clear()
         task = asyncio.create_task(send(app, *parts, file=sound(tone(9.0), "FLAC")))
         await waiting.wait()
-        assert decoder._slots.used == 1
+        assert decoder.slots.used == 1
         await cancel(task)
-        assert decoder._slots.used == 0
+        assert decoder.slots.used == 0
     assert engine.closed == 2
 
 

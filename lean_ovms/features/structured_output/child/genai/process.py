@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import openvino_genai as genai
-from jsonschema import Draft202012Validator, SchemaError
 
-from .....errors import GrammarInvalid
-from ... import limits
+from .....errors import GrammarInvalid, SchemaInvalid
+from ... import limits, validity
 from ...limits import GrammarBounds, GrammarCost, members, too_complex
 from ..answers import data_bytes, limit_memory, serve
 from .compiler import GrammarCompiler, lowered, reason
@@ -118,8 +117,8 @@ def check_schemas(tag: Any) -> None:
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:
-                Draft202012Validator.check_schema(value)
-            except SchemaError as error:
+                validity.check(value)
+            except SchemaInvalid as error:
                 raise GrammarInvalid(f"not a JSON schema: {error.message}"[:500]) from error
 
 
