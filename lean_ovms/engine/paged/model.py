@@ -234,7 +234,7 @@ class PagedModel:
             data[row : row + rows, column : column + columns] = rounded_to_bf16(values) if short else values
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """Computes a step in this thread and openvino's, one less than `start` and `wait` take. Releases the GIL."""
+        """Computes a step and waits for it, with one thread less than `start` and `wait` need. Releases the GIL."""
         self._running = self._networks[self.adapting, prompts]
         self._running.infer(share_outputs=True)
         self._write_states()

@@ -137,7 +137,7 @@ def for_another(
 
 
 FIRST_REACH = 1024
-"""The ratio b / d, in tokens, that is assumed before anything is measured."""
+"""The ratio b / d of ChunkSizes, in tokens of context, that is assumed until steps have been measured."""
 NEAR = 512
 """A step whose tokens have a mean context below this number of tokens updates b, any other one d."""
 RATE = 0.1

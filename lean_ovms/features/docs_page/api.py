@@ -22,7 +22,7 @@ from .openapi import document
 
 PAGE = Path(__file__).with_name("docs.html")
 MOST_RENDERED = 8
-"""Lists of models whose document is kept."""
+"""The number of lists of models whose documents are kept."""
 SAFETY = (
     "default-src 'none'; style-src {style}; script-src {script}; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

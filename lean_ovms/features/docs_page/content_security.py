@@ -8,7 +8,7 @@ from base64 import b64encode
 
 
 def hash_of(tag: str, page: bytes) -> str:
-    """Returns the source in a content security policy that allows the text in a page's only element with this tag."""
+    """Returns the hash by which a content security policy allows the only element of a page with this tag."""
     found = re.search(rf"<{tag}>(.*)</{tag}>".encode(), page, re.DOTALL)
     assert found is not None
     return f"'sha256-{b64encode(hashlib.sha256(found[1]).digest()).decode()}'"

@@ -121,8 +121,8 @@ class Architecture:
     embedding_scale: float = 1.0
     """The factor of token embeddings if the file has none."""
     depth_scale: float = 0.0
-    """The factor of what layers add, times the square root of their number, if the file has none; 0 if there is no
-    factor."""
+    """The factor of what layers add if the file has none: this number divided by the square root of the number of
+    layers; 0 for no factor."""
     base_width: int = 0
     """The width at which logits are not scaled if the file has no scale: they are divided by the multiple of it that
     the network's width is. 0 if logits are not scaled."""

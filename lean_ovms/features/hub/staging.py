@@ -112,7 +112,7 @@ def locked(repository: Path, source: str) -> Iterator[Staging]:
 
 
 def _lock(root: Path, source: str) -> int:
-    """Opens and locks the existing directory `root`, and returns its descriptor."""
+    """Makes the directory `root` if it is missing, waits until it can be locked, and returns its descriptor."""
     notified = False
     while True:
         root.mkdir(parents=True, exist_ok=True)

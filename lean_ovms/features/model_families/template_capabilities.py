@@ -170,7 +170,7 @@ class _Talk:
         return bool(_try(self._render, self._with(role, content)))
 
     def blanks(self) -> dict[str, object]:
-        """Returns replacements of an empty text, for the roles for which the template refuses only an empty text."""
+        """Returns the contents that stand for an empty text, by the roles whose texts must not be empty in the template."""
         found: dict[str, object] = {}
         for role in self._around:
             none, blank, text = map(self._content, ("", " ", "."))

@@ -99,7 +99,7 @@ EMBEDDINGS = (
 CHATS = ("InternVLChatModel",)
 """Architectures that are named like those that embed and do not."""
 RERANK_LABELS = 2
-"""A classifier of more labels does not rerank."""
+"""The most labels of a classifier that reranks."""
 
 
 def _scores(files: ModelFiles) -> bool:

@@ -23,7 +23,7 @@ from ...types import Json
 
 MAX_DIMENSIONS = 1 << 20
 PROMPT_STRING, MULTIMODAL_DATA = "prompt_string", "multimodal_data"
-"""llama.cpp's keys of an input in an object, and of the images in it."""
+"""The members of an object that llama.cpp takes as an input: its text, and the images in it."""
 
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 TEXTS_OR_TOKENS = schemas.any_of(

@@ -15,7 +15,7 @@ NUMPY = orjson.OPT_SERIALIZE_NUMPY
 AT_ONCE = 1 << 13
 """Numbers that are written as JSON in one call, 1 ms, for which it holds the interpreter's lock."""
 ROWS = 1024
-"""Tokens of a query that are multiplied with all those of a document in one call of numpy."""
+"""The most tokens of a query that are multiplied with all tokens of a document in one call of numpy."""
 MAX_INT16 = 32760.0
 """The largest absolute value of a vector that llama.cpp scales to 16-bit integers."""
 PAIRS = 256

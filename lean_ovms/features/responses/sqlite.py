@@ -36,7 +36,8 @@ VERSION_AT = 60
 """Offset of user_version, 4 bytes (https://www.sqlite.org/fileformat.html#the_database_header)."""
 SIDE_FILES = ("", "-wal", "-shm")
 RESERVE_BYTES = 1 << 20
-"""Kept besides the growth of the file. Deleting takes space before it gives any: the log has each page that changes."""
+"""The bytes that are reserved besides those by which the file will grow. Deleting takes space on the disk before it
+frees any, since each page that changes is first written to the log."""
 
 
 class Sqlite(Connection):

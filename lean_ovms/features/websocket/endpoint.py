@@ -67,9 +67,10 @@ class OpenWebSockets(Generic[S]):
     """The open WebSockets of an endpoint, each with its session. Their number is limited, and they end at shutdown."""
 
     def __init__(self, most: int, refusal: str) -> None:
-        """Creates the endpoint without connections, with the error message for more than `most`.
+        """Creates the endpoint without connections.
 
-        One client may have three quarters of them.
+        `refusal` is the error message for more than `most` connections, or more than three quarters of these of one
+        client.
         """
         self._most, self._refusal = most, refusal
         self._clients: Counter[str] = Counter()

@@ -26,8 +26,8 @@ PAUSES = 16, 128
 in all, as the network prepares itself for another number of tokens and again for one (2026-11); so it is not tried
 again soon."""
 FIRST_OF_MANY = 7
-"""Tokens of the first draft if many sequences decode: after a long match 15 of 16 are right (2026-11), and one
-alone is not worth what the network prepares."""
+"""The tokens of a sequence's first draft while many sequences decode: after a long match 15 of 16 drafts are right
+(2026-11), and a draft of one token would save less time than the network takes to prepare for it."""
 LENGTHS = 1, 3, 7, 15, 31
 """The tokens of drafts. With each number of rows that a network has computed, it takes 2 MB more (SmolLM2-135M), and
 what it takes with another than in the step before is 12 ms, of 18 for eight rows (2026-11)."""

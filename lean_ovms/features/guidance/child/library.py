@@ -56,7 +56,7 @@ _COSTLY = ('"allOf"', '"multipleOf"', '"patternProperties"', "%json", "::=")
 """A tag of at most INLINE_BYTES with none of these in it is read in a thread here, in milliseconds: others may take
 seconds, or any memory, and are read first in a process that can be killed."""
 PARALLEL, MASK_THREADS = 4, 8
-"""Masks of a step from which on several threads share them, and how many threads at most."""
+"""The least number of masks in a step that several threads compute, and the most of these threads."""
 COST_BYTES = 256 << 10
 _PLACE = re.compile(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?")
 _EXCERPT = re.compile(r"\n\s*\d+ \| ")

@@ -25,7 +25,7 @@ QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS, SLOTS, *BY_SEQUENCE = range(11)
 """Inputs of the operation: BEGINS says where the tokens of each sequence begin, BY_SEQUENCE where its slots begin in
 SLOTS, and which states are written into these."""
 LEAST_GATE = -60.0
-"""The logarithm of the least decay. What is left of a state by then does not show, and its inverse is a number."""
+"""The logarithm of the smallest decay. It leaves nothing of a state that shows, and its inverse is still finite."""
 
 
 class Sizes(NamedTuple):

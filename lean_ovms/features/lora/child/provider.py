@@ -100,7 +100,7 @@ class LoraAdapters(AdapterTable):
         return replace(adapter, scale=module.scale * adapter.scale)
 
     def name(self, key: str) -> str:
-        """Returns the names of the adapters with a key, and their scales that are not 1: the key's first line."""
+        """Returns the first line of a key: the names of its adapters, with the scales of those whose scale is not 1."""
         return key.partition("\n")[0]
 
 

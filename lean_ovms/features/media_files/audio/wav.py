@@ -35,7 +35,7 @@ class WavFile:
     def __init__(self, data: bytes | memoryview) -> None:
         chunk, self._body = _chunks(data)
         tag, self.channels, self.rate, _, align, bits = struct.unpack_from("<HHIIHH", chunk)
-        """The samples per second, which follow the number of channels in the header."""
+        """The number of channels, and the samples per second of each."""
         if tag == EXTENSIBLE and len(chunk) >= 26:
             tag = struct.unpack_from("<H", chunk, 24)[0]
         self._kind = (tag, bits)

@@ -46,7 +46,7 @@ class Candidates:
         self.logits = self.logits[places]
 
     def find(self, ids: Places) -> tuple[Places, Places]:
-        """Returns the places of those of the ids that are candidates, and the places of these in `ids`."""
+        """Returns, for each id that is a candidate, its place among the candidates and its place in `ids`."""
         if self.ids is None:
             return ids, np.arange(len(ids))
         at = np.minimum(self.ids.searchsorted(ids), len(self) - 1)
