@@ -170,7 +170,7 @@ class _Talk:
         return bool(_try(self._render, self._with(role, content)))
 
     def blanks(self) -> dict[str, object]:
-        """Returns the contents that stand for an empty text, by the roles whose texts must not be empty in the template."""
+        """Returns the contents that stand for an empty text, by the roles for which the template needs a text."""
         found: dict[str, object] = {}
         for role in self._around:
             none, blank, text = map(self._content, ("", " ", "."))

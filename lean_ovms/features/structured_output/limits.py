@@ -21,7 +21,7 @@ from .schemas import MAX_COUNT
 NESTED = ("format", "elements", "content", "tags")
 """The members of a structural tag and its formats that contain formats."""
 GROWTH = 8
-"""The limit of a whole grammar, with the schemas of the format and of all tools, as a multiple of that of one schema."""
+"""The limit of a whole grammar, all schemas of format and tools included, as a multiple of that of one schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,7 +198,7 @@ class ServerState:
             self._idle.set()
 
     def parse_later(self, loop: asyncio.AbstractEventLoop, parse: Callable[[], None]) -> None:
-        """Calls `parse` in a later iteration of the event loop: at once, 24 bodies of tiny chunks would block it for 3 s."""
+        """Calls `parse` in a later iteration of the event loop, which 24 bodies of tiny chunks would block for 3 s."""
         self._unparsed.append(parse)
         if len(self._unparsed) == 1:
             loop.call_soon(self._parse_next, loop)
