@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
@@ -36,16 +36,16 @@ M = TypeVar("M", bound=Model)
 Handler = Callable[[Request, "Services"], Awaitable[Response]]
 
 
-class Service(Protocol):
+class Service:
     """An object that a feature keeps as long as the server runs. It is created at its first use."""
 
     def __init__(self, config: Config) -> None: ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until running work is finished, at most timeout_s seconds."""
+        """Waits at most timeout_s seconds for running work for which no request waits. By default there is none."""
 
     async def close(self) -> None:
-        """Stops running work and closes files. Idempotent."""
+        """Stops running work and closes files, if there are any. Idempotent."""
 
 
 STATS_TIMEOUT_S = 1.0

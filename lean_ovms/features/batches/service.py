@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ...api.response import now
-from ...api.services import Services
+from ...api.services import Service, Services
 from ...config import Config
 from ...errors import BadRequest, NotFound, RequestError, StartError, StoreFailure, Unavailable, reported
 from ...observability.records import current_client
@@ -49,7 +49,7 @@ UNSENT = {
 """The error of lines without an outcome, by the status of their batch."""
 
 
-class BatchService:
+class BatchService(Service):
     """Runs the batches of the server. It is opened before serving, drained while the server stops, and then closed."""
 
     def __init__(self, config: Config) -> None:

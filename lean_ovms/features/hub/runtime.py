@@ -12,6 +12,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ...api.services import Service
 from ...config import Config
 from ...errors import RequestError, StartError, StoreFull, Unavailable, is_disk_full
 from ...repository import model_file
@@ -34,7 +35,7 @@ class NotChanged(RequestError):
     code = "not_changed"
 
 
-class HubPulls:
+class HubPulls(Service):
     """Pulls and deletes models in one directory of models."""
 
     def __init__(self, config: Config) -> None:
@@ -94,9 +95,6 @@ class HubPulls:
                 await asyncio.to_thread(_delete, removed)
         except StartError as error:
             raise NotChanged(error.reason) from error
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since pulls are running requests, for which the server waits anyway."""
 
     async def close(self) -> None:
         """Cancels the pulls, and waits for deletions. Idempotent."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from ...api.fields import parsed_object
+from ...api.services import Service
 from ...config import Config
 from ...errors import RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
@@ -53,7 +54,7 @@ class ListingFailed(RequestError):
     code = "mcp_list_tools_failed"
 
 
-class ToolServers:
+class ToolServers(Service):
     """The connections of all responses of a server."""
 
     def __init__(self, config: Config) -> None:
@@ -63,9 +64,6 @@ class ToolServers:
         self.most = options.max_tool_sessions
         self.slots = Budget(self.most)
         self.connections: set[_Connection] = set()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since responses end their connections themselves."""
 
     async def close(self) -> None:
         """Ends all connections. Idempotent."""

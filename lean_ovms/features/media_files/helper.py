@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ...api.services import Service
 from ...errors import BadRequest, RequestError, Unavailable
 from ...media.file_slice import FileSlice
 from ...observability.records import current_client
@@ -202,7 +203,7 @@ def _line(job: dict[str, Any]) -> bytes:
 H = TypeVar("H", bound=Helper)
 
 
-class HelperPool(Generic[H]):
+class HelperPool(Service, Generic[H]):
     """Lends helpers, each for one job, and keeps those that can be used again. Clients whose jobs wait take turns."""
 
     def __init__(
@@ -271,9 +272,6 @@ class HelperPool(Generic[H]):
             self._timer.cancel()
         while self._idle:
             self._idle.pop().kill()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since files are read for requests, for which the server waits anyway."""
 
     async def close(self) -> None:
         """Ends the idle processes. Idempotent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...api.services import Services
+from ...api.services import Service, Services
 from ...config import Config
 from ...errors import BadRequest
 from ...types import Json
@@ -22,7 +22,7 @@ WAITING = 256
 """The number of files that may wait for that; a further one gets a 503."""
 
 
-class FileFetcher:
+class FileFetcher(Service):
     """Fetches files from the web servers that --allowed_media_domains lists."""
 
     def __init__(self, config: Config) -> None:
@@ -36,12 +36,6 @@ class FileFetcher:
             return await self._fetcher.fetch(parse_url(url))
         except BadRequest as error:
             raise BadRequest(about(error.message, "file")) from None
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since files are fetched for requests, for which the server waits."""
-
-    async def close(self) -> None:
-        """Does nothing, since each connection ends with its file."""
 
 
 async def content_of(file: Json, services: Services) -> tuple[str | None, bytes]:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ...api.response import WHOLE_BYTES, PieceStream, in_turns
+from ...api.services import Service
 from ...config import Config
 from ...errors import BadRequest, RequestError, StoreFailure, Unavailable
 from ...models.generation import DeltaStream
@@ -30,7 +31,7 @@ RETRY_S = 3.0
 """Seconds after which a finished response that could not be stored is stored again."""
 
 
-class ResponseService:
+class ResponseService(Service):
     """Finds, stores, streams and cancels responses. Opened before or at the first use, drained, and then closed."""
 
     def __init__(self, config: Config) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ...api.services import Services
+from ...api.services import Service, Services
 from ...errors import BadRequest, RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json, Request
@@ -63,7 +63,7 @@ async def read_event(message: WebSocketMessage, services: Services, read: Callab
         lease.release()
 
 
-class OpenWebSockets(Generic[S]):
+class OpenWebSockets(Service, Generic[S]):
     """The open WebSockets of an endpoint, each with its session. Their number is limited, and they end at shutdown."""
 
     def __init__(self, most: int, refusal: str) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from ....api.services import Service
 from ....config import Config
 from ....errors import BadRequest, counted, errors_of
 from ....media.file_slice import FileSlice
@@ -69,7 +70,7 @@ class _MediaReader:
         self.files = LocalFiles(options.allowed_local_media_path, max_bytes)
 
 
-class ImageLoader:
+class ImageLoader(Service):
     """Loads images and videos. A server has one object, which is closed at the end."""
 
     def __init__(self, config: Config) -> None:
@@ -238,9 +239,6 @@ class ImageLoader:
             return await reader.files.read(source.path), 0
         with await self._fetches.acquire(1, current_client()):
             return await reader.fetcher.fetch(source), 0
-
-    async def drain(self, timeout_s: float) -> None:
-        """Does nothing, since images are loaded for requests, for which the server waits anyway."""
 
     async def close(self) -> None:
         """Ends the decoder processes."""
