@@ -273,13 +273,24 @@ def test_no_setting_leaves_no_token_or_a_forbidden_one(name, given):
 # --- DRY
 
 
+def breaking(heads):
+    """Returns breakers that begin with these tokens, each with the ways to complete it."""
+    return Breakers(lambda token: heads.get(token, frozenset()), 3)
+
+
+def found_by(tokenizer, *texts):
+    """Returns the tokens that begin a breaker, each with the ways to complete it."""
+    tails = breakers_of(tokenizer, texts).tails
+    return {token: found for token in range(-2, len(tokenizer.vocabulary.pieces) + 2) if (found := tails(token))}
+
+
 def assert_penalties(text, breakers, allowed, window, first):
     """Compares the penalties after the first tokens of a text, and after each further one, with the definition."""
     heads = {}
     for one in breakers:
         heads[one[0]] = heads.get(one[0], frozenset()) | {tuple(one[1:])}
     given = {"dry_multiplier": 0.5, "dry_base": 2.0, "dry_allowed_length": allowed, "dry_penalty_last_n": window}
-    made = Dry(chain_settings(**given), Breakers(heads))
+    made = Dry(chain_settings(**given), breaking(heads))
     for end in range(first, len(text) + 1):
         tokens, amounts = made.penalties(array("q", text[:end]))
         found, limit = reference.repeated(text[:end], breakers, window)
@@ -309,32 +320,43 @@ def test_dry_ignores_breakers_that_begin_before_what_counts_or_before_a_later_on
 
 def test_a_penalty_stays_finite_and_negative_ids_get_none():
     settings = chain_settings(dry_multiplier=100, dry_base=50, dry_penalty_last_n=-1)
-    tokens, amounts = Dry(settings, Breakers({})).penalties(array("q", [7] * 900 + [-1] * 3))
+    tokens, amounts = Dry(settings, breaking({})).penalties(array("q", [7] * 900 + [-1] * 3))
     assert tokens.tolist() == []
-    tokens, amounts = Dry(settings, Breakers({})).penalties(array("q", [7] * 900))
+    tokens, amounts = Dry(settings, breaking({})).penalties(array("q", [7] * 900))
     assert (tokens.tolist(), np.isfinite(amounts).all()) == ([7], True)
     slow = chain_settings(dry_multiplier=1, dry_base=1.0001, dry_penalty_last_n=-1)
-    for made, parts in ((Dry(slow, Breakers({})), [900]), (Dry(slow, Breakers({})), [3, 899, 900])):
+    for made, parts in ((Dry(slow, breaking({})), [900]), (Dry(slow, breaking({})), [3, 899, 900])):
         amounts = [made.penalties(array("q", [7] * size))[1] for size in parts]
         assert amounts[-1] == pytest.approx([1.0001**LONGEST], abs=1e-7)
 
 
 def test_tokens_that_begin_a_breaker():
     tokenizer = Tokenizer("a", "b", "c", "ab", "xab", "xa", "bc", "abc", "é")
-    found = breakers_of(tokenizer, ("ab", "é")).tails
-    assert found == {0: {(1,)}, 3: {()}, 4: {()}, 5: {(1,)}, 7: {()}, 8: {()}}
-    assert breakers_of(tokenizer, ("bc", "b")).tails == {1: {(), (2,)}, 3: {(), (2,)}, 4: {(), (2,)}, 6: {()}, 7: {()}}
-    assert breakers_of(tokenizer, ()).tails == {}
-    assert breakers_of(Tokenizer("aba", "ba"), ("aba",)).tails == {0: {()}, 1: {(1,)}}
+    assert found_by(tokenizer, "ab", "é") == {0: {(1,)}, 3: {()}, 4: {()}, 5: {(1,)}, 7: {()}, 8: {()}}
+    assert found_by(tokenizer, "bc", "b") == {1: {(), (2,)}, 3: {(), (2,)}, 4: {(), (2,)}, 6: {()}, 7: {()}}
+    assert found_by(tokenizer) == {}
+    assert found_by(Tokenizer("aba", "ba"), "aba") == {0: {()}, 1: {(1,)}}
+
+
+class Pieces(list):
+    """The texts of tokens, which counts how many are looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, token):
+        self.looked_at += 1
+        return super().__getitem__(token)
 
 
 def test_breakers_that_a_client_chooses_cost_little_time_and_memory():
-    """The rest of a breaker is tokenized once, not for each token that begins it, and equal results are one object."""
+    """Only the tokens of a text are looked at, once, and the rest of a breaker is tokenized once for all of them."""
     tokenizer = Tokenizer("x", *(f"{number}e" for number in range(500)), *(f"e{number}" for number in range(500)))
+    tokenizer.vocabulary.pieces = pieces = Pieces(tokenizer.vocabulary.pieces)
     counted, tokenizer.encode = [], lambda text, special: counted.append(text) or [0]
-    found = breakers_of(tokenizer, ("e" + "x" * 39, "exx")).tails
-    assert (len(found), len(counted)) == (500, 2)
-    assert len({id(tails) for tails in found.values()}) == 1
+    made = chain(tokenizer, text=[*range(1, 9)] * 3, dry_multiplier=1, dry_sequence_breakers=["e" + "x" * 39, "exx"])
+    made.apply(np.zeros(1001, np.float32))
+    assert pieces.looked_at <= 8
+    assert len(counted) <= 2
     assert breakers_of.cache_parameters()["maxsize"] <= 8
 
 
