@@ -1,4 +1,4 @@
-"""Flags of other servers about structured output."""
+"""Translates flags of other servers about structured output."""
 
 from __future__ import annotations
 
