@@ -166,7 +166,7 @@ class LlamaCppRenderer(Renderer[Delta]):
             if text or delta.progress or (delta.finish and logprobs):
                 out = self._part(delta, text)
         if delta.finish:
-            choice.finish, choice.stop = delta.finish, delta.stop
+            choice.finish, choice.stop, choice.tokens = delta.finish, delta.stop, self._unsent[delta.index][0]
             generation, count = self._generations[delta.index // self._each], self._counts[delta.index]
             out += event(last(self._parsed, generation, delta.index, choice, "", count))
         return out

@@ -15,7 +15,7 @@ import orjson
 
 from ....api.fields import parsed_object
 from ....errors import RequestError
-from ....models.generation import Call, CompletedChoice, Generation
+from ....models.generation import Call, CompletedChoice, Generation, WrappedStream
 from ....types import (
     ByteStream,
     Delta,
@@ -23,11 +23,13 @@ from ....types import (
     Json,
     Reasoning,
     Response,
+    Text,
     TokenLogprob,
     ToolCallDelta,
     ToolCallStart,
     Usage,
 )
+from ....types.push import Sink
 from ....util.chunked_json import serialized
 from ...chat.logprobs import logprob_entry
 from ..errors import ollama_error
@@ -124,8 +126,7 @@ class Answer:
     def whole(self, choice: CompletedChoice) -> Json:
         """Returns the object of a unary response."""
         calls, rest = split_calls(choice.calls)
-        text = choice.text.lstrip() if choice.reasoning else choice.text
-        found = self.part(text + rest, choice.reasoning, calls)
+        found = self.part(choice.text + rest, choice.reasoning, calls)
         if choice.logprobs:
             found["logprobs"] = serialized(logprob_entry(token, by_id=False) for token in choice.logprobs)
         return found | self.end(choice.finish, choice.tokens)
@@ -154,11 +155,32 @@ def _listed(name: str, values: Iterable[Json]) -> Json:
     return {name: found} if found else {}
 
 
-class OllamaRenderer:
-    """Renders deltas as lines (sse.Renderer). A call is one object, sent when its arguments are complete.
+class WithoutBlanks(WrappedStream):
+    """A stream of deltas without the blanks between reasoning and the text after it, which Ollama leaves out."""
 
-    As in Ollama, blanks between reasoning and the text after it are left out.
-    """
+    def __init__(self, generation: Generation) -> None:
+        super().__init__(generation)
+        self._after_reasoning = False
+
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        def push(deltas: list[Delta]) -> None:
+            for delta in deltas:
+                delta.events = list(filter(None, map(self._event, delta.events)))
+            sink.push(deltas)
+
+        await self._stream.push_to(Sink(push, sink.paused))
+
+    def _event(self, event: Event) -> Event | None:
+        if isinstance(event, Text):
+            text = event.text.lstrip() if self._after_reasoning else event.text
+            self._after_reasoning = self._after_reasoning and not text
+            return Text(text) if text else None
+        self._after_reasoning = isinstance(event, Reasoning) or self._after_reasoning
+        return event
+
+
+class OllamaRenderer:
+    """Renders deltas as lines (sse.Renderer). A call is one object, sent when its arguments are complete."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -166,7 +188,6 @@ class OllamaRenderer:
         self._tokens: list[int] = []
         self._call: tuple[ToolCallStart, list[str]] | None = None
         self._calls = 0
-        self._skips_blanks = False
         self._finish = "stop"
 
     def deltas(self, deltas: list[Delta]) -> bytes:
@@ -195,11 +216,9 @@ class OllamaRenderer:
             self._call = (event, [])
         elif isinstance(event, Reasoning):
             if event.text:
-                self._skips_blanks = True
                 yield self._part("", event.text)
-        elif text := event.text.lstrip() if self._skips_blanks else event.text:
-            self._skips_blanks = False
-            yield self._part(text)
+        else:
+            yield self._part(event.text)
 
     def _complete(self) -> Iterator[Json]:
         """Yields the call that has ended, if there is one."""

@@ -17,7 +17,7 @@ from ....models.generation import collect
 from ....types import Json, Request, Response
 from ...chat.logprobs import generated_size
 from ..fields import CHAT, GENERATE
-from .answer import NDJSON, Answer, OllamaRenderer, envelope, ndjson
+from .answer import NDJSON, Answer, OllamaRenderer, WithoutBlanks, envelope, ndjson
 from .body import parse_body
 from .request import LoadModelRequest, OllamaRequest, parse_chat, parse_generate
 
@@ -45,10 +45,11 @@ async def _respond(request: Request, services: Services, parse: Parse) -> Respon
         loaded_s = time.monotonic() - began
         generation = await parsed.start()
     answer, headers = Answer(parsed, generation, began, loaded_s), parsed.headers(generation)
+    deltas = WithoutBlanks(generation)
     if parsed.generation.stream:
-        return ndjson(EventStream(generation, OllamaRenderer(answer), 0, done=b""), headers)
+        return ndjson(EventStream(deltas, OllamaRenderer(answer), 0, done=b""), headers)
     try:
-        [choice] = await collect(generation, 1)
+        [choice] = await collect(deltas, 1)
         size = generated_size(parsed.generation.sampling, generation.usage.completion_tokens)
         return await written(services.offload, size, lambda: answer.whole(choice), headers)
     finally:
