@@ -173,13 +173,12 @@ def chat_prompt(
     values: Values, messages: list[Json], tools: list[Json], *, add_special_tokens: bool = False
 ) -> ChatPrompt:
     """Makes the prompt for a chat template from a request's fields and the messages that read_messages returned."""
-    add, carry_on = values["add_generation_prompt"], values["continue_final_message"]
     return ChatPrompt(
         messages=messages,
         tools=tools,
         template_kwargs=template_kwargs(values),
-        add_generation_prompt=not carry_on if add is None else add,
-        continue_final_message=carry_on,
+        add_generation_prompt=values["add_generation_prompt"],
+        continue_final_message=values["continue_final_message"],
         add_special_tokens=add_special_tokens,
         template=values["chat_template"] or "",
         frames=values.get("media_io_kwargs") or {},

@@ -203,8 +203,10 @@ class ToolLoop:
         functions = tools.functions if exceeded else [*tools.functions, *offered.functions]
         choice = None if exceeded else after_first(offered.choice(tools.choice))
         generation = self.parsed.offering(functions, choice)
-        sampling = replace(generation.sampling, max_tokens=max_tokens)
-        self.parsed = replace(self.parsed, generation=replace(generation, sampling=sampling))
+        least = max(0, generation.sampling.min_tokens - self.usage.completion_tokens)
+        sampling = replace(generation.sampling, max_tokens=max_tokens, min_tokens=least)
+        output = replace(generation.output, min_tokens=least)
+        self.parsed = replace(self.parsed, generation=replace(generation, sampling=sampling, output=output))
 
     async def _start(self, output: list[Json]) -> None:
         generation = await self.parsed.start([*self._items, *filter(is_usable, output)], self._services)

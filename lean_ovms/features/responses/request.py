@@ -99,13 +99,11 @@ class ResponsesRequest:
         kwargs = _template_kwargs(self.values)
         loaded = self.tools.loaded
         tools = [tool for tool in self.generation.tools if tool["function"]["name"] not in loaded]
-        begun = bool(items) and _is_begun(items[-1])
         return ChatPrompt(
             messages=messages,
             tools=tools,
             template_kwargs=kwargs,
-            add_generation_prompt=not begun,
-            continue_final_message=begun,
+            continue_final_message=bool(items) and _is_begun(items[-1]),
         )
 
 

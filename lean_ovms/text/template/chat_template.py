@@ -415,8 +415,9 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
     kwargs = prompt.template_kwargs
     if reserved := sorted(RESERVED.intersection(kwargs)):
         raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")
+    add = prompt.add_generation_prompt
     if "add_generation_prompt" not in kwargs:
-        return prompt.add_generation_prompt, kwargs
+        return not prompt.continue_final_message if add is None else add, kwargs
     kwargs = dict(kwargs)
     add = kwargs.pop("add_generation_prompt")
     if not isinstance(add, bool):

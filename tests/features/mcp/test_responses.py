@@ -276,8 +276,9 @@ async def test_more_calls_than_allowed_end_the_tools(make_app: MakeApp, sessions
 async def test_generations_share_max_output_tokens(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, engine = await made(make_app, wanted(a=1), [[(0, "do", "length")]])
     used = len(wanted(a=1)) + 1
-    found = await answered(app, max_output_tokens=used + 2)
-    assert [sampling.max_tokens for _, sampling in engine.submitted] == [used + 2, 2]
+    found = await answered(app, max_output_tokens=used + 2, min_tokens=used + 1)
+    asked = [(sampling.min_tokens, sampling.max_tokens) for _, sampling in engine.submitted]
+    assert asked == [(used + 1, used + 2), (1, 2)]
     assert found["status"] == "incomplete"
     app, engine = await made(make_app, wanted(a=1))
     found = await answered(app, max_output_tokens=used, timings=True)

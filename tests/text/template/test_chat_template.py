@@ -31,7 +31,7 @@ def refusal(source, messages=HI, **prompt):
 
 
 TOOLS = "{{ tools is defined }} {{ tools }} {{ documents is none }}"
-CONTINUED = {"add_generation_prompt": False, "continue_final_message": True}
+CONTINUED = {"continue_final_message": True}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_reserved_arguments_are_refused(name):
     ("prompt", "says"),
     [
         ({"template_kwargs": {"add_generation_prompt": "yes"}}, "add_generation_prompt accepts values true or false"),
-        ({"continue_final_message": True}, "cannot both be true"),
+        ({"add_generation_prompt": True, "continue_final_message": True}, "cannot both be true"),
     ],
 )
 def test_prompts_that_contradict_themselves_are_refused(prompt, says):

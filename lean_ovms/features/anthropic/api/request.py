@@ -69,13 +69,11 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
         renamed[fields.BUDGET] = budget
     offer = read_offer(tools.callable(choice) or None, choice, parallel)
     generation = reader.generation(renamed, offer=offer)
-    prefill = is_prefill(messages)
     prompt = ChatPrompt(
         messages=messages,
         tools=tools.described(offer.tools),
         template_kwargs=fields.template_variables(values),
-        add_generation_prompt=not prefill,
-        continue_final_message=prefill,
+        continue_final_message=is_prefill(messages),
     )
     headers = generation.headers + warning_headers(fields.warnings(values) + unshown)
     return MessageRequest(values, generation, prompt, headers)

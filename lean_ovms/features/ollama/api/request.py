@@ -167,13 +167,11 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
     messages = read_messages(to_messages(values["messages"]), services.config.composition)
     with errors_as_sent(LIMIT):
         generation = reader.generation(_form(values), offer=offer, logprobs=_logprobs(values))
-    prefill = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
     prompt = ChatPrompt(
         messages=messages,
         tools=offer.tools,
         template_kwargs=template_variables(values["think"]),
-        add_generation_prompt=not prefill,
-        continue_final_message=prefill,
+        continue_final_message=messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"),
     )
     return OllamaRequest(chat=True, values=values, generation=generation, prompt=prompt, warnings=warnings)
 
