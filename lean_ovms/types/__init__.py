@@ -207,8 +207,8 @@ class ChatPrompt:
     """OpenAI's tool objects, validated."""
     template_kwargs: Json = field(default_factory=dict)
     """The client's chat_template_kwargs, without names that the server itself sets."""
-    add_generation_prompt: bool | None = None
-    """Whether the prompt ends with the header of an answer; None for yes unless the last message is continued."""
+    add_generation_prompt: bool = True
+    """Whether the prompt ends with the header of an answer, if it does not end inside the last message."""
     continue_final_message: bool = False
     """Whether the prompt ends inside the last message, which the model continues."""
     add_special_tokens: bool = False

@@ -172,13 +172,21 @@ def _check_calls(message: Json, param: str) -> None:
 def chat_prompt(
     values: Values, messages: list[Json], tools: list[Json], *, add_special_tokens: bool = False
 ) -> ChatPrompt:
-    """Makes the prompt for a chat template from a request's fields and the messages that read_messages returned."""
+    """Makes the prompt for a chat template from a request's fields and the messages that read_messages returned.
+
+    Raises BadRequest if the prompt is to end in two ways.
+    """
+    kwargs, continued = template_kwargs(values), values["continue_final_message"]
+    add = kwargs.get("add_generation_prompt", values["add_generation_prompt"])
+    if continued and add:
+        text = "continue_final_message and add_generation_prompt cannot both be true"
+        raise BadRequest(text, param="continue_final_message")
     return ChatPrompt(
         messages=messages,
         tools=tools,
-        template_kwargs=template_kwargs(values),
-        add_generation_prompt=values["add_generation_prompt"],
-        continue_final_message=values["continue_final_message"],
+        template_kwargs=kwargs,
+        add_generation_prompt=values["add_generation_prompt"] is not False,
+        continue_final_message=continued,
         add_special_tokens=add_special_tokens,
         template=values["chat_template"] or "",
         frames=values.get("media_io_kwargs") or {},

@@ -302,7 +302,7 @@ class _CompiledTemplate:
         if self.error:
             raise BadRequest(self.error)
         add, kwargs = _arguments(prompt)
-        reader = self.reader
+        add, reader = add and not prompt.continue_final_message, self.reader
         self._roles.check(prompt.messages, prompt.own_roles, reader.example)
         messages, tools = prepare(prompt.messages, reader.capabilities), prepare_tools(prompt.tools, reader.tool_needs)
         if escaper is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
@@ -336,13 +336,9 @@ class _CompiledTemplate:
             BadRequest: The template fails.
         """
         given = tools or self.reader.no_tools
-        if not prompt.continue_final_message:
-            return self._translate_errors(lambda: self._call(messages, given, add, kwargs, seconds))
-        if add:
-            raise BadRequest(
-                "continue_final_message and add_generation_prompt cannot both be true", param="continue_final_message"
-            )
-        return self._continued(messages, given, kwargs, seconds)
+        if prompt.continue_final_message:
+            return self._continued(messages, given, kwargs, seconds)
+        return self._translate_errors(lambda: self._call(messages, given, add, kwargs, seconds))
 
     def _continued(self, messages: list[Json], tools: list[Json] | None, kwargs: Json, seconds: float) -> str:
         """Returns the prompt up to the end of the last message's content, which is found by a mark inserted there."""
@@ -415,9 +411,8 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
     kwargs = prompt.template_kwargs
     if reserved := sorted(RESERVED.intersection(kwargs)):
         raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")
-    add = prompt.add_generation_prompt
     if "add_generation_prompt" not in kwargs:
-        return not prompt.continue_final_message if add is None else add, kwargs
+        return prompt.add_generation_prompt, kwargs
     kwargs = dict(kwargs)
     add = kwargs.pop("add_generation_prompt")
     if not isinstance(add, bool):

@@ -415,3 +415,15 @@ async def test_an_answer_that_ends_inside_of_a_call_is_not_said_to_call(
     assert [choice["finish_reason"], found[-2]["choices"][0]["finish_reason"]] == [expected] * 2
     for call in choice["message"]["tool_calls"] if expected == "tool_calls" else ():
         assert orjson.loads(call["function"]["arguments"]) == {"x": [1, 2]}
+
+
+async def test_a_prompt_that_is_to_end_in_two_ways_is_refused(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    twice: list[Any] = [{"add_generation_prompt": True}, {"chat_template_kwargs": {"add_generation_prompt": True}}]
+    for fields in twice:
+        asked = {"model": "m", "messages": talk, "continue_final_message": True, **fields}
+        error = (await whole(await post(app, PATH, asked)))["error"]
+        assert error["message"] == "continue_final_message and add_generation_prompt cannot both be true"
+        assert error["param"] == "continue_final_message"
+    assert engine.submitted == []

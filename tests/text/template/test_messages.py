@@ -191,7 +191,7 @@ def test_what_the_model_families_templates_read(family):
     assert found.strings
     assert found.parts - {"developer"} == READ_PARTS.get(family, set())
     assert found.arguments == ("string" if family in STRING_ARGUMENTS else "object")
-    assert found.thinking == (family in {"lfm25", "gpt_oss"})
+    assert found.reasoning_names == (("thinking",) if family in {"lfm25", "gpt_oss"} else ())
 
 
 LOOP = "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"

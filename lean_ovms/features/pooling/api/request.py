@@ -223,9 +223,6 @@ def _inputs(values: Values, services: Services) -> Inputs:
     several = conversations(given) if is_conversation(given) else [given]
     check_count(len(several), most, name)
     paths = [f"{name}[{at}]" for at in range(len(several))] if several is given else [name]
-    if values["add_generation_prompt"] and values["continue_final_message"]:
-        text = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
-        raise BadRequest(text, param="continue_final_message")
     base, composition = chat_prompt(values, [], []), services.config.composition
     return Inputs(
         param=name,

@@ -234,7 +234,7 @@ async def test_messages_by_the_chat_template(make_pooling: MakePooling) -> None:
     assert engine.asked[-1][0] == ["<|user|>hi<|end|><|assistant|>"] * 2
     assert engine.asked[-1][1].add_special_tokens
     message, param = await refused(app, PATH, messages=hello, add_generation_prompt=True, continue_final_message=True)
-    assert message == "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+    assert message == "continue_final_message and add_generation_prompt cannot both be true"
     assert param == "continue_final_message"
     assert (await refused(app, PATH, messages=hello, input="a"))[1] == "messages"
     assert (await refused(app, PATH, messages=[]))[1] == "messages"
