@@ -7,7 +7,6 @@ of a text have been joined and cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,10 @@ import numpy as np
 import openvino as ov
 
 from ...errors import NOT_UNICODE, BadRequest, StartError, last_line
+from .quiet_imports import TOKENIZERS
 from .settings import TOKENIZER_PROPERTIES
 
 NO_LIMIT = (1 << 31) - 1
-
-
-def extension() -> str:
-    """Returns the path of the library with the tokenizers' operators, without a second for openvino_tokenizers."""
-    found = find_spec("openvino_tokenizers")
-    folder = Path(found.origin or "").parent / "lib" if found else Path()
-    for file in folder.glob("*openvino_tokenizers.*"):
-        return str(file)
-    raise OSError("openvino_tokenizers has no library")
 
 
 class GraphTokenizer:
@@ -38,7 +29,7 @@ class GraphTokenizer:
             if core is None:
                 core = ov.Core()
                 core.set_property({"ENABLE_MMAP": False})  # no descriptor that stays open
-            core.add_extension(extension())
+            core.add_extension(TOKENIZERS)
             model = core.read_model(model_dir / "openvino_tokenizer.xml")
             single = _take_special_tokens(model)
             _take_limit(model)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 
 PREPARED = 64
 """The number of operations, prepared for a shape, that oneDNN caches for the process and openvino for each network.
@@ -21,3 +23,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(PREPARED))
 for name in ("openvino_telemetry", "openvino.tools.ovc"):
     sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None: importing it fails, which openvino expects
+package = find_spec("openvino_tokenizers")
+files = [] if package is None else [*Path(package.origin or "").parent.glob("lib/*openvino_tokenizers.*")]
+TOKENIZERS = str(files[0]) if files else "libopenvino_tokenizers.so"
+"""The path of the library with the operators of tokenizers, or its name if the package has no file."""
+if package and files and not {"OV_TOKENIZER_PREBUILD_EXTENSION_PATH", "OpenVINO_DIR"} & os.environ.keys():
+    # openvino_genai imports the package for this path alone. What it imports to convert tokenizers takes 40 ms.
+    vars(sys.modules.setdefault("openvino_tokenizers", module_from_spec(package))).setdefault("_ext_path", TOKENIZERS)

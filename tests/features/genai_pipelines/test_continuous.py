@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lean_ovms.config import Config
 from lean_ovms.engine.generation import request_validator
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import PipelineRequest
 from lean_ovms.types import SamplingParams
@@ -170,10 +171,14 @@ def test_values_at_the_edges_of_their_ranges_are_computed(engine, sampling):
     assert rig.stats().recoveries == 0
 
 
-def test_telemetry_is_not_imported():
-    code = "import lean_ovms.features.genai_pipelines.child.continuous, sys; print(sys.modules['openvino_telemetry'])"
+def test_neither_telemetry_nor_the_converter_of_tokenizers_is_imported():
+    code = f"""
+import lean_ovms.features.genai_pipelines.child.continuous, openvino_genai, sys
+openvino_genai.Tokenizer({str(Config().model_dir)!r})
+print(sys.modules["openvino_telemetry"], "openvino_tokenizers.convert_tokenizer" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "None"
+    assert done.stdout.strip() == "None False"
 
 
 # --- one bad request does not harm others
