@@ -39,7 +39,9 @@ FEATURE = Feature(
     options=AudioChatOptions,
     libraries=(AudioFileOptions, SpokenTextOptions),
     contents=(
-        ContentRow(kinds=("input_audio", "audio_url"), words=("audio",), modalities=("audio",), reader="reader:READER"),
+        ContentRow(
+            kinds=("input_audio", "audio_url"), words=("audio",), modalities=("audio",), reader="content:READER"
+        ),
     ),
     parts=(PartRow(seam=SPOKEN_ANSWERS, make="answers:read_answer"),),
     helpers=(

@@ -40,7 +40,7 @@ FEATURE = Feature(
             kinds=("image_url", "input_image", "video_url"),
             words=("images", "videos"),
             modalities=("image", "video"),
-            reader="reader:READER",
+            reader="content:READER",
         ),
     ),
     parts=(

@@ -13,7 +13,7 @@ import numpy as np
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import EngineFailure
-from lean_ovms.features.images.child.fake import FakeImagePipeline
+from lean_ovms.features.images.child.fake_pipeline import FakeImagePipeline
 from lean_ovms.features.images.child.task import ImageTask
 from lean_ovms.features.images.model import ImageModel
 from lean_ovms.features.images.params import ImageParams

@@ -16,7 +16,7 @@ from PIL import Image
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
-from lean_ovms.features.images.child.fake import RAISE
+from lean_ovms.features.images.child.fake_pipeline import RAISE
 from lean_ovms.features.images.params import ImageInfo
 from lean_ovms.features.media_files.images import pillow
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool

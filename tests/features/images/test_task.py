@@ -14,7 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Cancel, Decoder, Encode, Ping, Pong, Record, Refused, attachments, encode
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.child import task as image_generation
-from lean_ovms.features.images.child.fake import RAISE, FakeImagePipeline
+from lean_ovms.features.images.child.fake_pipeline import RAISE, FakeImagePipeline
 from lean_ovms.features.images.child.task import ImageTask
 from lean_ovms.features.images.params import ImageParams
 from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage

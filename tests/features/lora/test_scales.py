@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.cli.arguments import parse
 from lean_ovms.errors import BadRequest, StartError
-from lean_ovms.features.lora import files, modules, readers
+from lean_ovms.features.lora import files, flags, modules
 from lean_ovms.features.lora.child import provider
 from lean_ovms.features.lora.child.adapter_layers import Layers
 from lean_ovms.features.lora.feature import LoraOptions
@@ -42,9 +42,9 @@ def test_flags_of_llama_cpp_add_adapters_that_are_applied(flags: str, found: lis
 @pytest.mark.parametrize("text", ["a.gguf", "a.gguf:", "a:x", "a:1,b", ":1", "a:inf"])
 def test_a_scale_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"PATH:SCALE, with commas between several|the path of an adapter"):
-        readers.scaled(text)
+        flags.scaled(text)
     with pytest.raises(ValueError, match="the path of an adapter"):
-        readers.applied("a,,b")
+        flags.applied("a,,b")
 
 
 async def asked(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, lora_modules: str = TWO, **options: Any) -> Any:

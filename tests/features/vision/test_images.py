@@ -346,7 +346,7 @@ async def test_files_by_their_ids_are_read_one_at_a_time_and_none_if_there_are_t
         read.append(file_id)
         return "a.png", b64decode((RED if file_id == "red" else BLUE).partition(",")[2])
 
-    monkeypatch.setattr("lean_ovms.features.vision.reader.uploaded", uploaded)
+    monkeypatch.setattr("lean_ovms.features.vision.content.uploaded", uploaded)
     app, engine = await make_app(lambda *_: say("fine"), max_images=3)
     engine.info = replace(INFO, vision=True)
 

@@ -165,7 +165,7 @@ async def test_a_video_may_be_an_uploaded_file(
         asked.append((file_id, most))
         return "a.mp4", b"film"
 
-    monkeypatch.setattr("lean_ovms.features.vision.reader.uploaded", uploaded)
+    monkeypatch.setattr("lean_ovms.features.vision.content.uploaded", uploaded)
     app, engine = await make_app(say("fine"), max_image_bytes=100, max_video_bytes=200)
     engine.info = replace(INFO, vision=True, video=True)
     by_id = {"type": "video_url", "video_url": {"file_id": "file-1"}}

@@ -59,7 +59,7 @@ def load(config: EngineConfig, _: Callable[[], None]) -> ImageTask:
         raise StartError(f"image generation needs Pillow: {install_command('vision')}")
     pipeline: ImagePipeline
     if config.without_model:
-        from .fake import FakeImagePipeline
+        from .fake_pipeline import FakeImagePipeline
 
         pipeline = FakeImagePipeline()
     else:
