@@ -14,7 +14,7 @@ from lean_ovms.features.chat.request import parse_chat
 from lean_ovms.features.cohere.api import chat as cohere
 from lean_ovms.features.completions.request import parse_completion
 from lean_ovms.features.llama_cpp.api import completion as llama_cpp
-from lean_ovms.features.responses.reading import parse_response
+from lean_ovms.features.responses.request import parse_response
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 

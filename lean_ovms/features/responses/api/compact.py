@@ -16,8 +16,7 @@ from ....models.generation import collect
 from ....types import Json, Request, Response
 from .. import compaction
 from ..fields import ALL_FIELDS
-from ..reading import parse_response, read_request
-from ..request import ResponsesRequest
+from ..request import ResponsesRequest, parse_response, read_request
 from ..response import counts
 
 _NAMES = (

@@ -23,8 +23,7 @@ from ...chat.request import deltas_of, errors_of_input
 from .. import fields
 from ..events import Events
 from ..output_items import Frame, joined, pieces_of
-from ..reading import parse_response, read_request
-from ..request import ResponsesRequest
+from ..request import ResponsesRequest, parse_response, read_request
 from ..response import TokenIds
 from ..server_tools import ToolStream, server_tools
 from ..service import ResponseService
