@@ -251,8 +251,8 @@ class StepRunner:
         if step.chunks or self._batch.searching:
             self._process(step, logits, unsure)
         else:
-            self._append_tokens(self._batch, sample(logits, self._batch))
             self._outputs.changed += step.decoding
+            self._append_tokens(self._batch, sample(logits, self._batch))
         if source is not None and drafting and scheduler.batch.speculating:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
@@ -371,8 +371,8 @@ class StepRunner:
             if sequence.search is not None:
                 searches.setdefault(id(sequence.search), []).append((sequence, place))
         single = [(sequence, place) for sequence, place in wanting if sequence.search is None]
+        self._outputs.changed += [sequence for sequence, _ in single]  # also if an error ends this step
         self._sample(single, logits)
-        self._outputs.changed += [sequence for sequence, _ in single]
         for beams in searches.values():
             self._search([s for s, _ in beams], logits[[p for _, p in beams]])
 

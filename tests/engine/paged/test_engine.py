@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged import batch_state
+from lean_ovms.engine.paged import batch_state, step_runner
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
@@ -340,6 +340,27 @@ def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_
         values = (line - log_sum_exp(line)[:, None])[0]
         assert detail.logprob == pytest.approx(values[ids[place]], abs=1e-5)
         assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:3].tolist()
+
+
+def test_a_text_that_ended_in_a_step_that_failed_later_has_its_end(monkeypatch):
+    """Its last token was sampled before a draft token of another text, for which there is no memory."""
+    made, failed = engine(), []
+    drafting = made.add([*range(8)] * 4, Params(max_tokens=40, num_assistant_tokens=4, max_ngram_size=1))
+    others = [made.add(prompt(9, number), Params(max_tokens=number)) for number in range(2, 12)]
+    sample_all = step_runner.sample
+
+    def sample_or_fail(logits, batch):
+        over = [other for other in others if other.sequences[0].reason and other.status == "running"]
+        if over and not failed:
+            failed.extend(over)
+            raise RuntimeError("no memory")
+        return sample_all(logits, batch)
+
+    monkeypatch.setattr(step_runner, "sample", sample_or_fail)
+    texts = run(made, drafting, *others)
+    assert failed
+    assert texts[1:] == [alone(prompt(9, number), Params(max_tokens=number)) for number in range(2, 12)]
+    assert {request.status for request in [drafting, *others]} == {"finished"}
 
 
 def test_a_request_that_cannot_be_computed_fails_alone():

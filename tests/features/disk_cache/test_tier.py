@@ -4,11 +4,13 @@ import random
 import threading
 from array import array
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lean_ovms.errors import NotSupported
+from lean_ovms.features.disk_cache.child import writer
 from lean_ovms.features.disk_cache.child.block_store import BlockStore
 from lean_ovms.features.disk_cache.child.keys import BlockKeys
 from lean_ovms.features.disk_cache.child.tier import DiskTier
@@ -336,6 +338,21 @@ def test_damaged_files_are_computed_instead(tmp_path, caplog):
     assert 0 < answer(made, prompt(101)) < 100
     assert made.stats().of_features[f"{METRIC}errors_total"] == 1
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+@BOTH
+def test_blocks_for_whose_copies_there_is_no_memory_are_only_not_written(tmp_path, kind, monkeypatch):
+    made = tiered(tmp_path, 40, kind=kind)
+
+    def without_memory(buffers):
+        raise MemoryError
+
+    monkeypatch.setattr(writer, "np", SimpleNamespace(concatenate=without_memory))
+    for seed in range(6):
+        answer(made, prompt(41, seed))
+    monkeypatch.undo()
+    assert made.stats().of_features[f"{METRIC}dropped_blocks_total"] > 0
+    assert made.stats().recoveries == 0
 
 
 def test_a_directory_that_is_removed_under_a_running_engine_stops_nothing(tmp_path):

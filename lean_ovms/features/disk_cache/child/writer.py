@@ -62,7 +62,7 @@ class BlockWriter:
         self.seconds = 0.0
         """The time that writing took since the start."""
         self.dropped = 0
-        """Blocks and states that were not written because too many waited."""
+        """Blocks and states that were not written because too many waited, or there was no memory."""
         self._store = store
         self._network = network
         self._blocks = blocks
@@ -87,11 +87,15 @@ class BlockWriter:
     def copy(self, key: bytes, buffers: Sequence[Bytes]) -> None:
         """Copies a block that is being evicted, and queues the copy for writing."""
         size, queued = nbytes(buffers), self._copied - self._written
-        if queued and queued + size > QUEUED_BYTES:
+        try:
+            copy = None if queued and queued + size > QUEUED_BYTES else np.concatenate(buffers)
+        except MemoryError:  # the block is evicted in any case
+            copy = None
+        if copy is None:
             self.dropped += 1
             return
         self._copied += size
-        self._copies.put((key, np.concatenate(buffers)))
+        self._copies.put((key, copy))
 
     def discard(self, key: bytes) -> None:
         """Removes a block with wrong content from disk and from the queue of copies."""
