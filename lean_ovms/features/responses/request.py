@@ -14,8 +14,9 @@ from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
 from ...api.response import warning_headers
 from ...api.services import INLINE_BYTES, Services
+from ...config import Config
 from ...errors import TOO_LONG, BadRequest, MissingExtra, errors_of
-from ...manifest import ANSWER_RULES
+from ...manifest import ANSWER_RULES, SERVER_TOOLS
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json, Request
 from ...util import chunked_json
@@ -30,9 +31,9 @@ from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .foreign_items import unshown
 from .items import read_input, to_messages
 from .response import ResponseObject
-from .server_tools import read_server_tool
 from .service import ResponseService
 from .store import Context
+from .tool_forms import KIND, ServerTool
 
 ITEM_BYTES, TOOL_BYTES = 64, 512
 """The bytes that an item of a context, and a tool of an MCP server, count as if their sizes are not known."""
@@ -196,7 +197,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     reader = BodyReader(ALL_FIELDS, body, services)
     values = reader.values
     _check_together(values)
-    read_server, enforced = partial(read_server_tool, services.config), services.config.wants(ANSWER_RULES)
+    read_server, enforced = partial(_read_server_tool, services.config), services.config.wants(ANSWER_RULES)
     given = values["input"] if isinstance(values["input"], list) else ()
     tools = read_agent_tools(values["tools"], values["tool_choice"], read_server, given, enforced=enforced)
     if values["max_output_tokens"] == 0:
@@ -247,6 +248,24 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         audio=audio,
         headers=generation.headers + warning_headers(warnings + unread),
     )
+
+
+def _read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
+    """Reads a tool of type mcp of a request, which this server is asked to run.
+
+    Args:
+        config: The options.
+        tool: The tool.
+        param: The path of the tool in the body, for errors.
+
+    Raises:
+        BadRequest: The tool is not valid, or this server runs no tools.
+    """
+    make = config.composition.part(SERVER_TOOLS)
+    if make is None:
+        raise BadRequest(f"tools of type {KIND} are not supported by this server", param=f"{param}.type")
+    found: ServerTool = make(config).read(tool, param)
+    return found
 
 
 def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...api.services import Services
 from ...config import Config
-from ...errors import BadRequest
 from ...manifest import SERVER_TOOLS
 from ...models.generation import DeltaStream
 from ...types import Json
-from .tool_forms import KIND, ServerTool
+from .tool_forms import ServerTool
 
 if TYPE_CHECKING:
     from .events import Events
@@ -40,23 +39,6 @@ class ServerTools(Protocol):
 
     async def with_tools(self, parsed: ResponsesRequest, context: Context, services: Services) -> ResponsesRequest:
         """Returns the request with the functions that its MCP servers offer. Raises RequestError."""
-
-
-def read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
-    """Reads a tool of type mcp of a request, which this server is asked to run.
-
-    Args:
-        config: The options.
-        tool: The tool.
-        param: The path of the tool in the body, for errors.
-
-    Raises:
-        BadRequest: The tool is not valid, or this server runs no tools.
-    """
-    tools = server_tools(config)
-    if tools is None:
-        raise BadRequest(f"tools of type {KIND} are not supported by this server", param=f"{param}.type")
-    return tools.read(tool, param)
 
 
 def server_tools(config: Config) -> ServerTools | None:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from openai.types.responses import Response as OpenAIResponse
 
-from lean_ovms.features.responses import reading
+from lean_ovms.features.responses import request
 from lean_ovms.features.responses.agent_tools import AgentTools
 from lean_ovms.types import Json
 from tests.api.conftest import MakeApp, post, warnings_of, whole
@@ -222,7 +222,7 @@ async def test_what_searches_have_found_is_read_in_a_thread(make_app: MakeApp, m
     def load(tools: AgentTools, items: list[Json]) -> None:
         loads.append((threading.current_thread(), len(items)))
 
-    monkeypatch.setattr(reading, "load", load)
+    monkeypatch.setattr(request, "load", load)
     app, _ = await make_app(lambda *_: say("x"), tool_parser="hermes3", chat_template=TEMPLATE)
     answer = await respond(app, tools=[SEARCH])
     await respond(app, tools=[FUNCTION], previous_response_id=answer["id"])
