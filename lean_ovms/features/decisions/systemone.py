@@ -10,6 +10,8 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 from typing import Any
 
 import orjson
@@ -37,6 +39,10 @@ REPLY = {
 }
 MEDIA = {"images": "image_url", "audio": "audio_url", "videos": "video_url"}
 """The fields with the URLs of files, and the type of content part that each becomes."""
+KINDS = {"data:audio/": "audio_url", "data:video/": "video_url"}
+"""The beginnings of URLs in llama.cpp's field `files` that are no images, and the types of their parts."""
+FILE_PARTS = (*MEDIA.values(), "input_audio")
+"""The types of content parts that have a file."""
 
 
 def _urls(name: str) -> Field:
@@ -70,7 +76,7 @@ FIELDS = FieldSet((
         "criteria: the options with their descriptions, or the levels", required=True,
         schema={"additionalProperties": QUESTION, "propertyNames": {"minLength": 1}, "minProperties": 1}),
     Field("instructions", "string", "system message before the questions"),
-    *map(_urls, MEDIA),
+    *map(_urls, ("files", *MEDIA)),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,
     REQUEST_ID,
@@ -149,17 +155,40 @@ def _parse(body: Json, services: Services) -> tuple[dict[str, StructuredQuestion
     if not 1 <= len(values["questions"]) <= most:
         raise BadRequest(f"questions must have 1 to {most} members", param="questions")
     questions = {name: _question(name, one) for name, one in values["questions"].items()}
-    state = values["state"]
+    state, parts = _without_files(values["state"])
     text = state if isinstance(state, str) else orjson.dumps(state).decode()
-    media = [{"type": kind, kind: {"url": url}} for name, kind in MEDIA.items() for url in values[name] or ()]
+    given = [(_kind(url), url) for url in values["files"] or ()]
+    given += [(kind, url) for name, kind in MEDIA.items() for url in values[name] or ()]
     system = [{"role": "system", "content": values["instructions"]}] if values["instructions"] else []
-    parts: list[Json] = [*media, {"type": "text", "text": text}]
-    files = [name for name in MEDIA if values[name]]
-    place = files[0] if len(files) == 1 else "state"
+    places = ["state"] * bool(parts) + [name for name in ("files", *MEDIA) if values[name]]
+    place = places[0] if len(places) == 1 else "state"
+    parts = [*({"type": kind, kind: {"url": url}} for kind, url in given), *parts, {"type": "text", "text": text}]
     parsed = DecisionRequest.of(
         model, list(questions.values()), parts, values, warnings(FIELDS, body), place=place, system=system
     )
     return questions, parsed, values["request_id"]
+
+
+def _kind(url: str) -> str:
+    """Returns the type of content part that a URL becomes."""
+    return next((kind for start, kind in KINDS.items() if url.startswith(start)), "image_url")
+
+
+def _without_files(state: Any) -> tuple[Any, list[Json]]:
+    """Returns a state without the files in its chat messages, if it has some, and the content parts of these files."""
+    messages = state.get("messages") if isinstance(state, dict) else state
+    if not isinstance(messages, list):
+        return state, []
+    files: list[Json] = []
+    kept = []
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            is_file = [isinstance(part, dict) and part.get("type") in FILE_PARTS for part in content]
+            files += compress(content, is_file)
+            message = {**message, "content": [*compress(content, map(not_, is_file))]}
+        kept.append(message)
+    return {**state, "messages": kept} if isinstance(state, dict) else kept, files
 
 
 def _question(name: str, given: Any) -> StructuredQuestion:

@@ -35,7 +35,7 @@ def describe(model: Model, name: str) -> Json:
     """Returns OpenAI's model object with further members.
 
     max_model_len, root (a path there, the model's own name here) and parent (the model to which an adapter belongs) are
-    vLLM's; modalities are OpenRouter's; meta.n_ctx (the same as max_model_len) is llama.cpp's, and status (whether it
+    vLLM's; modalities are OpenRouter's, and those in architecture also llama.cpp's; meta.n_ctx (the same as max_model_len) is llama.cpp's, and status (whether it
     is in memory) that of its router; task (as OVMS names it), pooling, speech, voices, images and generates_by (the
     pipeline, and the reason) are this server's. Members that only the engine knows are missing until the model has been
     loaded. No member may have a name that Open WebUI interprets: to a model with the key `pipeline` it sends calls of
@@ -47,6 +47,7 @@ def describe(model: Model, name: str) -> Json:
     """
     reported = model.reported if model.known else {}
     length = reported.get("max_model_len")
+    modalities = {"input_modalities": model.input_modalities, "output_modalities": model.output_modalities}
     return {
         "id": name,
         "object": "model",
@@ -55,8 +56,8 @@ def describe(model: Model, name: str) -> Json:
         "root": model.name,
         "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
         "task": model.config.task or TEXT_GENERATION.name,
-        "input_modalities": model.input_modalities,
-        "output_modalities": model.output_modalities,
+        **modalities,
+        "architecture": modalities,
         **reported,
         **({"meta": {"n_ctx": length}} if length else {}),
         **({"parent": model.parent} if model.parent else {}),

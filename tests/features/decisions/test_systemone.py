@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lean_ovms.features.media_files.images.decoder_pool import DecoderPool
+from lean_ovms.types import Image
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -14,6 +17,8 @@ PATH = "/v1/systemone"
 SPAM = {"type": "noul", "instructions": "Is it spam?", "criteria": {"true": "unwanted", "false": None}}
 KIND = {"type": "choice", "instructions": "What is it?", "criteria": {"ham": "welcome", "news": None}}
 URGENCY = {"type": "score", "criteria": ["low", "high"]}
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+IMAGE = {"type": "image_url", "image_url": {"url": PICTURE}}
 WORDS = {"yes": 1, "no": 2}
 """Tokens of the scripted engine for labels of more than one character."""
 
@@ -88,6 +93,26 @@ async def test_a_state_that_is_no_text_is_json(make_app: MakeApp) -> None:
     assert engine.submitted[0][0].startswith('user:{"a":[1]}\n\nQuestion: What is it?')
 
 
+async def test_files_of_a_state_are_before_its_text(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in llama.cpp; those of `files` come first. In the JSON of the state, they would be read as text."""
+
+    async def decode(*_: Any) -> Image:
+        return Image(1, 1, bytes(3))
+
+    monkeypatch.setattr(DecoderPool, "decode", decode)
+    app, engine = await make_app(script, capable=True)
+    engine.info = replace(engine.info, vision=True)
+    messages = [{"role": "user", "content": [IMAGE, {"type": "text", "text": "a"}]}, 1, {"content": [2]}]
+    text = '[{"role":"user","content":[{"type":"text","text":"a"}]},1,{"content":[2]}]'
+    for state, shown in ((messages, text), ({"messages": messages}, f'{{"messages":{text}}}')):
+        response = await post(app, PATH, ask(state=state, questions={"x": KIND}, files=[PICTURE, PICTURE]))
+        assert response.status == 200, await whole(response)
+        prompt, _ = engine.submitted[-1]
+        assert shown in prompt.split("\n\n")[0], prompt
+        assert len(engine.images[-1]) == 3
+        assert PICTURE not in prompt
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -106,6 +131,10 @@ async def test_a_state_that_is_no_text_is_json(make_app: MakeApp) -> None:
         ({"questions": {"x": URGENCY | {"criteria": [str(n) for n in range(11)]}}}, "questions.x.criteria"),
         ({"images": [1]}, "images"),
         ({"images": ["data:image/png;base64,x"]}, "images"),
+        ({"files": ["data:image/png;base64,x"]}, "files"),
+        ({"files": ["data:audio/wav;base64,x"]}, "files"),
+        ({"state": [{"role": "user", "content": [IMAGE, {"type": "text", "text": "a"}]}]}, "state"),
+        ({"state": {"messages": [{"role": "user", "content": [IMAGE]}]}}, "state"),
         ({"images": ["data:image/png;base64,x"], "audio": ["data:audio/wav;base64,x"]}, "state"),
     ],
 )

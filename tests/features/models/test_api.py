@@ -35,6 +35,7 @@ async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task:
     assert (entry["task"], entry["status"]["value"]) == (task, "loading")
     given, made = MODALITIES.get(task, ("text", task))
     assert (entry["input_modalities"], entry["output_modalities"]) == ([given], [made])
+    assert entry["architecture"] == {"input_modalities": [given], "output_modalities": [made]}
     assert not {"max_model_len", "meta"} & entry.keys()
     await close(app)
 
