@@ -35,11 +35,11 @@ def describe(model: Model, name: str) -> Json:
     """Returns OpenAI's model object with further members.
 
     max_model_len, root (a path there, the model's own name here) and parent (the model to which an adapter belongs) are
-    vLLM's; modalities are OpenRouter's, and those in architecture also llama.cpp's; meta.n_ctx (the same as max_model_len) is llama.cpp's, and status (whether it
-    is in memory) that of its router; task (as OVMS names it), pooling, speech, voices, images and generates_by (the
-    pipeline, and the reason) are this server's. Members that only the engine knows are missing until the model has been
-    loaded. No member may have a name that Open WebUI interprets: to a model with the key `pipeline` it sends calls of
-    its pipelines instead of chats.
+    vLLM's; modalities are OpenRouter's, those in architecture also llama.cpp's; meta.n_ctx (the same as max_model_len)
+    is llama.cpp's, and status (whether it is in memory) that of its router; task (as OVMS names it), pooling, speech,
+    voices, images and generates_by (the pipeline, and the reason) are this server's. Members that only the engine knows
+    are missing until the model has been loaded. No member may have a name that Open WebUI interprets: to a model with
+    the key `pipeline` it sends calls of its pipelines instead of chats.
 
     Args:
         model: The model.
