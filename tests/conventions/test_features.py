@@ -50,6 +50,18 @@ def test_every_folder_is_in_the_list_and_the_manifest_has_its_name() -> None:
         assert one.summary[-1] != "."
 
 
+def test_the_same_role_has_the_same_file_in_every_feature() -> None:
+    """A reader who knows one feature finds the parts of another one."""
+    for one in manifests(ALL):
+        named = {("content", row.reader) for row in one.contents}
+        named |= {("child.install", one.engine.install)} if one.engine else set()
+        named |= {("child.task", row.loader) for row in one.tasks} | {("model", row.model) for row in one.tasks}
+        assert {role for role, name in named if name.partition(":")[0] != role} == set()
+        flags = (FOLDER / one.name / "flags.txt").read_text("utf-8") if one.flags else ""
+        found = set(re.findall(r"^    .* = \w+ ([\w.]+):\w+$", flags, re.MULTILINE))
+        assert found <= {"flags", "templates"}  # llama.cpp's templates are a table of their own
+
+
 def test_the_core_imports_no_feature_and_spells_no_name_of_one() -> None:
     named = re.compile(rf"\bfeatures[./]({'|'.join(ALL)})\b(?!\.html)")
     doors = {ROOT / f"{door}.py" for door in DOORS}
