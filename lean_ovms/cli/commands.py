@@ -189,9 +189,7 @@ def run(config: Config) -> int:
     except WrongOptions as error:
         return _print_error(error, ExitStatus.USAGE)
     except StartError as error:
-        if commands:
-            return _print_error(error, ExitStatus.FAILED)
-        return _print_error(f"cannot start: {error}", error.exit_status)
+        return _print_error(error if commands else f"cannot start: {error}", error.exit_status)
     return _serve(config)
 
 

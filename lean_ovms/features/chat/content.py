@@ -8,6 +8,7 @@ tag or the model's own token for it, which would move images to other places. Th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -404,9 +405,11 @@ def _plain_answer(message: Json, tokens: list[str]) -> Json:
 
 def _plain_call(call: Json, tokens: list[str]) -> Json:
     arguments = call["function"].get("arguments")
-    if not isinstance(arguments, str):
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if (plain := plain_text(text, tokens)) == text:
         return call
-    return {**call, "function": {**call["function"], "arguments": plain_text(arguments, tokens)}}
+    arguments = plain if isinstance(arguments, str) else json.loads(plain)
+    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from ...types import Json
+
 UNSHOWN = frozenset(("cache_control", "caller", "citations", "fingerprint"))
 """The members that no model is shown. Those whose names begin with ENCRYPTED are not shown either."""
 ENCRYPTED = "encrypted_"
@@ -43,9 +45,10 @@ def as_text(value: Any) -> str:
     return orjson.dumps(shown(value), option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def arguments(value: Any) -> str:
-    """Returns the arguments of a call as the JSON text of an object."""
-    return orjson.dumps(shown(value) if isinstance(value, dict) else {"input": shown(value)}).decode()
+def arguments(value: Any) -> Json:
+    """Returns the arguments of a call as an object."""
+    found: Json = shown(value) if isinstance(value, dict) else {"input": shown(value)}
+    return found
 
 
 def unshown_line(places: list[str], kinds: list[str]) -> list[str]:

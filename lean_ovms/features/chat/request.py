@@ -7,7 +7,6 @@ https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -149,7 +148,7 @@ def _as_function(call: Any) -> Any:
     custom = call.get("custom") if isinstance(call, dict) else None
     if not isinstance(custom, dict) or not isinstance(custom.get("input"), str):
         return call
-    function = {"name": custom.get("name"), "arguments": json.dumps({"input": custom["input"]}, ensure_ascii=False)}
+    function = {"name": custom.get("name"), "arguments": {"input": custom["input"]}}
     return {"id": call.get("id"), "type": "function", "function": function}
 
 

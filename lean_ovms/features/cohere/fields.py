@@ -116,7 +116,7 @@ def messages(values: Values) -> list[Any]:
     """Converts messages to chat's form. Raises BadRequest, but most errors are found when they are read as chat's."""
     if not isinstance(values["messages"], list):
         raise BadRequest("messages must be an array", param="messages")
-    return [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]
+    return list(map(_message, values["messages"]))
 
 
 def template_variables(values: Values) -> Json:
@@ -134,8 +134,8 @@ def _strict(tool: Any) -> Any:
     return tool | {"function": function | {"strict": True}} if isinstance(function, dict) else tool
 
 
-def _message(value: Any, param: str) -> Any:
-    """Converts a message to chat's form. Raises BadRequest."""
+def _message(value: Any) -> Any:
+    """Converts a message to chat's form."""
     if not isinstance(value, dict):
         return value
     message = dict(value)
@@ -144,8 +144,6 @@ def _message(value: Any, param: str) -> Any:
     if isinstance(content, list):
         thoughts += [part["thinking"] for part in content if _is(part, "thinking", str)]
         message["content"] = [_part(part) for part in content if not _is(part, "thinking", str)]
-    elif content is not None and not isinstance(content, str):
-        raise BadRequest(f"{param}.content must be a string or an array", param=f"{param}.content")
     if thoughts and value.get("role") == "assistant":
         message["reasoning_content"] = "\n".join(thoughts)
     return message

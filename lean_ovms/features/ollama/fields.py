@@ -6,6 +6,7 @@ model's, as in all APIs here, not Ollama's.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -78,6 +79,7 @@ OPTIONS = FieldSet((
     *(Field(name, "any", "ignored with a warning") for name in SAMPLER_OPTIONS),
     *(Field(name, "any", "accepted without effect") for name in RUNNER_OPTIONS),
 ))  # fmt: skip
+_INTEGERS = frozenset(field.name for field in OPTIONS if field.kind in ("int", "uint"))
 STREAMED = replace(STREAM, default=True, help="stream JSON objects, one per line; false returns a single object")
 COMMON = (
     replace(MODEL, help="name of a served model, with or without :latest; optional if only one model generates text"),
@@ -132,6 +134,12 @@ AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *SAMPLING))
 """The fields of the body that `translated` returns."""
 
 
+def _truncated(name: str, value: Any) -> Any:
+    """Returns the value of an option; a number with a fraction is cut off where Ollama's option is an integer."""
+    cut = isinstance(value, float) and name in _INTEGERS and math.isfinite(value)
+    return int(value) if cut else value
+
+
 def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[str]]:
     """Returns the body of the equivalent request for chat completions, without its prompt, and warnings for the client.
 
@@ -144,7 +152,7 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
         BadRequest: An option is not valid.
     """
     given: Json = values["options"] or {}
-    options = read(OPTIONS, given)
+    options = read(OPTIONS, {name: _truncated(name, value) for name, value in given.items()})
     body = {name: options[name] for name in SAME} | {name: options[ollama] for ollama, name in RENAMED.items()}
     if (most := options["num_predict"]) is not None and most > 0:
         body["max_tokens"] = most

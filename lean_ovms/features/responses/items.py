@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any
 
-import orjson
-
 from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
@@ -354,7 +352,7 @@ class _MessageBuilder:
                 self._add_reasoning(text)
         elif kind in ("function_call", "custom_tool_call"):
             custom = kind == "custom_tool_call"
-            arguments = orjson.dumps({"input": item["input"]}).decode() if custom else item["arguments"]
+            arguments = {"input": item["input"]} if custom else item["arguments"]
             self._add_call(item["call_id"], function_name(item["name"], item.get("namespace")), arguments)
         elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
@@ -386,7 +384,7 @@ class _MessageBuilder:
             self.messages.append(turn)
         return turn
 
-    def _add_call(self, call_id: str, name: str, arguments: str) -> None:
+    def _add_call(self, call_id: str, name: str, arguments: str | Json) -> None:
         calls = self._turn().setdefault("tool_calls", [])
         calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 

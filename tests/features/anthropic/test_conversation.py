@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from lean_ovms.errors import BadRequest
@@ -28,11 +29,11 @@ def assistant(*blocks: Any) -> dict[str, Any]:
 
 
 USE = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}, "cache_control": {"type": "ephemeral"}}
-CALL = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+CALL = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
 
 
 def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": orjson.loads(arguments)}}
 
 
 def result(content: Any = None, **more: Any) -> dict[str, Any]:
@@ -203,3 +204,27 @@ async def test_a_line_that_changes_with_each_request_of_an_agent_is_left_out(
     messages = [{"role": role, "content": content}, {"role": "user", "content": "hi"}]
     assert (await post(app, "/v1/chat/completions", {"messages": messages})).status == 200
     assert engine.submitted[0][0] == f"{role}:{seen};user:hi;"
+
+
+async def test_a_call_is_rendered_alike_in_every_api(make_app: MakeApp) -> None:
+    """Whether a template reads arguments as an object or as a text: as models write JSON, with blanks."""
+    talk = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}<{{ c.function.name }}"
+    arguments = "c.function.arguments"
+    read = (arguments, f"{arguments} + ''", f"{arguments} | tojson", f"dict({arguments}.items()) | tojson")
+    hi, given = {"role": "user", "content": "hi"}, {"a": 1, "b": ["é"]}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": given}}
+    used = {"type": "tool_use", "id": "c", "name": "f", "input": given}
+    text = '{"a": 1, "b": ["é"]}'
+    of_chat = call | {"function": {"name": "f", "arguments": text}}
+    asked: list[tuple[str, Any]] = [
+        ("/v1/messages", {"messages": [hi, {"role": "assistant", "content": [used]}], "max_tokens": 5}),
+        ("/api/chat", {"messages": [hi, {"role": "assistant", "tool_calls": [call]}]}),
+        ("/v1/chat/completions", {"messages": [hi, {"role": "assistant", "tool_calls": [of_chat]}]}),
+        ("/v1/responses", {"input": [hi, {"type": "function_call", "call_id": "c", "name": "f", "arguments": text}]}),
+    ]
+    for one in read:
+        template = f"{talk}{{{{ {one} }}}}>{{% endfor %}};{{% endfor %}}"
+        app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+        for path, body in asked:
+            assert (await post(app, path, {"model": "m", **body})).status == 200, (path, one)
+        assert {prompt for prompt, _ in engine.submitted} == {f"user:hi;assistant:<f{text}>;"}, one

@@ -9,8 +9,12 @@ import pytest
 from cohere.v2.types import V2ChatResponse, V2ChatStreamResponse
 from pydantic import TypeAdapter
 
+from lean_ovms.engine.protocol import Prefilled
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.cohere.api import chat_message
 from lean_ovms.features.cohere.fields import FIELDS
+from lean_ovms.models.generation import CompletedChoice
+from lean_ovms.types import TokenLogprob, Usage
 from tests.api import conftest
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -145,7 +149,7 @@ async def test_a_stream_has_the_log_probabilities_of_every_token(make_app: MakeA
 
 
 @pytest.mark.parametrize(
-    ("budget", "tokens"), [(5, 5), (5.0, 5), (2**31 - 1, 2**31 - 1), (2**40, 2**31 - 1), (None, None)]
+    ("budget", "tokens"), [(1, 1), (5, 5), (5.0, 5), (2**31 - 1, 2**31 - 1), (2**40, 2**31 - 1), (None, None)]
 )
 async def test_a_budget_of_reasoning_of_any_size(make_app: MakeApp, budget: Any, tokens: Any) -> None:
     app, engine = await make_app(say("x"), capable=True, **PARSING)
@@ -224,6 +228,22 @@ async def test_an_error_in_a_stream_ends_the_message(make_app: MakeApp) -> None:
     app, _ = await make_app([[(0, "a", None)], EngineFailure("no more")])
     told = await events(await post(app, PATH, ask(stream=True)))
     assert told[-1]["delta"] == {"error": "no more", "finish_reason": "ERROR"}
+    assert told[-2] == {"type": "content-end", "index": 0}
+
+
+async def test_an_empty_answer_and_a_cached_prompt(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: [Prefilled(0, 2, 1.0), *say("")], chat_template="{{ enable_thinking }}")
+    body = await whole(await post(app, PATH, ask(thinking={"type": "enabled"})))
+    assert body["message"]["content"] == [{"type": "text", "text": ""}]
+    assert body["usage"]["cached_tokens"] == 2
+    assert engine.submitted[0][0] == "True"
+
+
+def test_a_token_whose_log_probability_is_not_known() -> None:
+    known, unknown = TokenLogprob(65, "A", b"A", -0.5), TokenLogprob(66, "B", b"B", None)
+    choice = CompletedChoice(text="AB", logprobs=[known, unknown], finish="stop")
+    items = chat_message.whole(chat_message.MessageEnd(()), choice, Usage(), logprobs=True)["logprobs"]
+    assert items == [{"text": "A", "token_ids": [65], "logprobs": [-0.5]}, {"text": "B", "token_ids": [66]}]
 
 
 WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
@@ -274,6 +294,8 @@ async def test_a_format_and_strict_tools_are_imposed(make_app: MakeApp) -> None:
     schema = {"type": "object", "properties": {"abcde": {"type": "integer"}}, "required": ["abcde"]}
     await post(app, PATH, ask(response_format={"type": "json_object", "json_schema": schema}))
     assert "abcde" in engine.constraints[0]
+    await post(app, PATH, ask(response_format={"type": "json_object", "schema": schema}))
+    assert "abcde" in engine.constraints.pop()
     await post(app, PATH, ask(response_format={"type": "text", "json_schema": schema}))
     assert not engine.constraints.pop()
     await post(app, PATH, ask(tools=[TOOL], strict_tools=True, tool_choice="REQUIRED"))

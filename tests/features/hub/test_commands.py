@@ -106,7 +106,7 @@ def test_a_cache_that_cannot_be_made_stops_the_start(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert run("pull", "org/model") == 1
+    assert run("pull", "org/model") == 3
     assert "give another --model_repository_path" in capsys.readouterr().err
 
 
@@ -235,18 +235,18 @@ def test_a_checkpoint_is_served_from_its_conversion(
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        ((*PULL[:2], "org/none", *PULL[3:]), 1, "there is no model org/none"),
+        ((*PULL[:2], "org/none", *PULL[3:]), 3, "there is no model org/none"),
         (("--source_model", "org/none", *PULL[3:]), 3, "cannot start: there is no model org/none"),
         (("--source_model", "../x", *PULL[3:]), 3, "not a model name"),
-        ((*PULL, "--weight-format", "int4"), 1, "--weight-format"),
+        ((*PULL, "--weight-format", "int4"), 3, "--weight-format"),
         ((*PULL, "--list_models"), 2, "--pull and --list_models cannot be used together"),
         (("--pull", "--model_repository_path", "models"), 2, "--pull needs --source_model"),
         (("serve", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize cannot be used with --task"),
         (("pull", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize cannot be used with --task"),
         (("serve", "./m", "--vocoder", "x"), 2, "--vocoder needs --source_model"),
         (("serve", "./m", "--revision", "v1"), 2, "--revision needs --source_model"),
-        ((*PULL, "--revision", "v1"), 1, "org/model has no revision v1 at http://127.0.0.1"),
-        ((*PULL, "--revision", "../v1"), 1, "--revision ../v1 is not a branch, a tag or a commit"),
+        ((*PULL, "--revision", "v1"), 3, "org/model has no revision v1 at http://127.0.0.1"),
+        ((*PULL, "--revision", "../v1"), 3, "--revision ../v1 is not a branch, a tag or a commit"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(ends_with: Ending, argv: tuple[str, ...], status: int, message: str) -> None:

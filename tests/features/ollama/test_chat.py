@@ -160,6 +160,10 @@ async def test_options(make_app: MakeApp) -> None:
     others = [sampling for _, sampling in engine.submitted[1:]]
     assert {(sampling.max_tokens, sampling.top_k) for sampling in others} == {(None, 0)}
     assert len({sampling.seeds for sampling in others}) == 4
+    cut = {"num_predict": 12.7, "top_k": 5.9, "seed": 7.5, "repeat_last_n": 64.0, "num_ctx": 1e2, "mirostat": 0.5}
+    await whole(await post(app, PATH, ask(options=cut, stream=False)))
+    sampling = engine.submitted[-1][1]
+    assert (sampling.max_tokens, sampling.top_k, sampling.seeds) == (12, 5, (7,)), "as in Ollama"
     await whole(await post(app, PATH, ask(options={"seed": -2}, stream=False)))
     assert engine.submitted[-1][1].seeds == (2**32 - 2,)
 

@@ -52,7 +52,7 @@ async def test_a_namespace_is_flat_for_the_model_and_named_in_the_answer(make_ap
     assert (await post(app, PATH, {**body, "input": history})).status == 200
     prompt = engine.submitted[1][0]
     assert 'agents__close{"id":1}' in prompt
-    assert 'agents__note{"input":"a\\n\\"b\\""}' in prompt
+    assert 'agents__note{"input": "a\\n\\"b\\""}' in prompt
     assert prompt.endswith("tool:noted;")
 
 
@@ -169,7 +169,7 @@ async def test_a_search_of_the_client_finds_tools_that_can_be_called(make_app: M
     answer = await whole(await post(app, PATH, {**body, "input": history}))
     prompt = engine.submitted[1][0]
     assert prompt.startswith("f,tool_search,user:hi;assistant:")  # the same beginning, which stays cached
-    assert 'tool_search{"goal":"close"};tool:' in prompt
+    assert 'tool_search{"goal": "close"};tool:' in prompt
     assert '"name":"agents__close"' in prompt
     close, plain = answer["output"]
     assert (close["name"], close["namespace"], plain["name"]) == ("close", "agents", "g")

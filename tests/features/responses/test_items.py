@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import openai.types.responses as types
+import orjson
 import pydantic
 import pytest
 
@@ -42,7 +43,7 @@ def replies(content: str, *calls: Json, thought: str = "") -> Json:
 
 
 def called(call_id: str, name: str, arguments: str) -> Json:
-    function = {"name": name, "arguments": arguments}
+    function = {"name": name, "arguments": orjson.loads(arguments)}
     return replies("", {"id": call_id, "type": "function", "function": function})
 
 
@@ -110,7 +111,7 @@ def test_items_become_messages(given: Any, messages: list[Json]) -> None:
 
 def test_an_item_of_a_type_that_begins_like_those_of_mcp_tools_is_a_call_of_another_provider() -> None:
     call, answer = to_messages(read_input([{"type": "mcp_search_call", "id": "x1", "query": "cats", "output": "Two."}]))
-    assert call["tool_calls"][0]["function"] == {"name": "mcp_search", "arguments": '{"query":"cats"}'}
+    assert call["tool_calls"][0]["function"] == {"name": "mcp_search", "arguments": {"query": "cats"}}
     assert (answer["role"], answer["content"]) == ("tool", "Two.")
 
 

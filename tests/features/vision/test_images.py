@@ -184,6 +184,10 @@ CALLED = {"function": {"name": "f", "arguments": '{"a": "<ov_genai_image_0>"}'}}
         {"role": "assistant", "content": "Write <image> there."},
         {"role": "assistant", "content": [{"type": "text", "text": "<ov_genai_image_0>"}]},
         {"role": "assistant", "content": "", "tool_calls": [CALLED]},
+        {
+            "role": "assistant",
+            "tool_calls": [{"function": {"name": "f", "arguments": {"a": [{"<image>": "<image>"}]}}}],
+        },
         {"role": "tool", "tool_call_id": "c", "content": "an <image> and <ov_genai_video_0>"},
     ],
 )

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-import orjson
-
 from ....errors import BadRequest
 from ....types import Json
 from ...chat.content import OF_TOOL, check_member, left_out
@@ -242,7 +240,7 @@ def _tool_use(block: Json, param: str) -> Json:
     given = {} if block.get("input") is None else block["input"]
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
-    function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
+    function: Json = {"name": block["name"], "arguments": given}
     if block["type"] != "tool_use":  # the other provider's server has already executed the call
         server = block.get("server_name")
         name = f"{server}__{block['name']}" if isinstance(server, str) else block["name"]
