@@ -189,7 +189,10 @@ def run(config: Config) -> int:
     except WrongOptions as error:
         return _print_error(error, ExitStatus.USAGE)
     except StartError as error:
-        return _print_error(error if commands else f"cannot start: {error}", error.exit_status)
+        if not commands:
+            return _print_error(f"cannot start: {error}", error.exit_status)
+        fetches = config.composition.commands_of_options[commands[0]].fetches
+        return _print_error(error, error.exit_status if fetches else ExitStatus.FAILED)
     return _serve(config)
 
 
