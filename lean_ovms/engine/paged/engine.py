@@ -33,7 +33,7 @@ from .parts import MAX_ROWS, EngineParts, EngineSizes, InputEmbeddings, StepHook
 from .prefix_cache import PrefixCache
 from .scheduler import Scheduler
 from .scheduling_rules import STEP_S, ChunkSizes, TimeShares
-from .sequence import Prepared, Sequence, engine_params
+from .sequence import Prepared, Sequence, engine_params, request_error
 from .state_checkpoints import StateCache, StateCheckpoints
 from .step_runner import Outputs, StepRunner
 
@@ -394,11 +394,15 @@ class PagedPipeline(Engine):
 
     def admit(self, *, compiling: bool = False) -> None:
         for encoded in self._images.queue.poll() if self._images is not None else ():
-            request = encoded.request
-            if encoded.error is not None:
-                self.scheduler.fail(request, encoded.error)
+            request, error = encoded.request, encoded.error
+            try:
+                if error is None:
+                    super().add(request)
+            except Exception as failure:  # an error in one request must not end the loop
+                error = request_error(failure)
+            if error is not None:
+                self.scheduler.fail(request, error)
                 continue
-            super().add(request)
             assert request.group is not None
             self.waiting.charge(request.group.client, encoded.tokens)
         super().admit(compiling=compiling)

@@ -3,11 +3,14 @@
 import random
 from array import array
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import batch_state, step_runner
+from lean_ovms.engine.paged.engine import Engine, PagedPipeline
+from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, ReleasedRequest
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
@@ -361,6 +364,40 @@ def test_a_text_that_ended_in_a_step_that_failed_later_has_its_end(monkeypatch):
     assert failed
     assert texts[1:] == [alone(prompt(9, number), Params(max_tokens=number)) for number in range(2, 12)]
     assert {request.status for request in [drafting, *others]} == {"finished"}
+
+
+class EncodedImages(PagedPipeline):
+    """A pipeline without a tokenizer, all of whose requests have images that are encoded."""
+
+    def __init__(self, *given):
+        Engine.__init__(self, *given)
+        self.encoded = []
+        self._images = SimpleNamespace(queue=SimpleNamespace(poll=lambda: [self.encoded.pop()] if self.encoded else []))
+
+    def release(self, number, **asked):
+        request = Params(**asked).request(number, prompt(9))
+        self.requests[number] = request
+        self.encoded.append(ReleasedRequest(request, 4, None))
+
+
+def test_a_request_that_cannot_be_queued_when_its_images_are_encoded_fails_alone():
+    def without_memory(sequence):
+        raise MemoryError
+
+    sizes = EngineSizes(blocks=40, block_size=SIZE, context=400, step_tokens=32, max_sequences=4)
+    parts = EngineParts(new_sampler_chain=without_memory)
+    made = EncodedImages(FakeNetwork(SIZE), sizes, parts)
+    made.release(1, sampler_chain={})
+    made.admit()
+    made.release(2, max_tokens=3)
+    while not made.out or made.requests:
+        made.admit()
+        made.step()
+    failed, *rest = made.out
+    assert (failed.id, failed.error[0]) == (1, "EngineFailure")
+    assert {record.id for record in rest} == {2}
+    assert rest[-1].reason == "length"
+    assert not made.waiting.clients
 
 
 def test_a_request_that_cannot_be_computed_fails_alone():
