@@ -106,10 +106,11 @@ def _values(message: Message) -> dict[str, Any]:
     for field, value in message.ListFields():
         if field.enum_type is not None:
             value = field.enum_type.values_by_number[value].name
-        if field.message_type is not None and field.is_repeated:
-            found[field.name] = [_values(one) for one in value]
-            continue
-        found[field.name] = _values(value) if isinstance(value, Message) else value
+        if isinstance(value, Message):
+            value = _values(value)
+        elif field.message_type is not None:  # the field is repeated
+            value = [_values(one) for one in value]
+        found[field.name] = value
     return found
 
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.parts import EngineSizes, one_by_one
+from lean_ovms.errors import StartError
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.draft_model import DraftModel
+from lean_ovms.features.drafting.child.network_drafts import check_vocabularies
 from tests.cases import few_fast
 from tests.engine.paged.harness import Params, leave_out_at_random
 from tests.engine.paged.network import VOCAB, FakeNetwork, HeadNetwork, logits_after
@@ -314,3 +316,13 @@ def test_many_texts_with_preemptions_cancellations_failed_steps_and_steps_withou
     assert made.scheduler.preemptions
     assert made.blocks.available == blocks
     assert_empty(proposer)
+
+
+@pytest.mark.parametrize(("draft_size", "main_size"), [(262_144, 49_152), (32_000, 128_256), (151_936, 129_280)])
+def test_a_draft_model_of_another_vocabulary_is_refused(draft_size, main_size):
+    with pytest.raises(StartError, match="same tokenizer"):
+        check_vocabularies(draft_size, main_size)
+
+
+def test_padded_vocabularies_of_a_family_are_the_same():
+    check_vocabularies(151_936, 152_064)

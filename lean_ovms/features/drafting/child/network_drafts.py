@@ -14,12 +14,15 @@ from ....engine.paged.ir_weights import open_weights
 from ....engine.paged.model import PagedModel
 from ....engine.paged.network import NetworkEdit, NotPageable
 from ....engine.paged.parts import TILE, DraftSourceFactory, EngineSizes, Prepare
+from ....errors import StartError
 from . import heads
 from .draft_model import DraftModel
 from .draft_source import BudgetedDrafts
 from .head import Head
 
 log = logging.getLogger(__name__)
+PADDING = 1024
+"""The most by which vocabularies of models with one tokenizer differ, by rows of padding: 128 in Qwen2.5's family."""
 
 
 class NetworkDrafts:
@@ -86,4 +89,15 @@ class NetworkDrafts:
             raise NotPageable(f"the draft model: {error}") from error
         if draft.hybrid:
             raise NotPageable("the draft model has a state that cannot be reset after a wrong draft token")
+        check_vocabularies(draft.vocab_size, main.vocab_size)
         return draft
+
+
+def check_vocabularies(draft: int, main: int) -> None:
+    """Checks that the draft model and the main model, with vocabularies of these sizes, may have the same tokenizer.
+
+    Raises StartError.
+    """
+    if abs(draft - main) > PADDING:
+        sizes = f"the draft model has a vocabulary of {draft} tokens and the model one of {main}"
+        raise StartError(f"{sizes}: both need the same tokenizer (--draft_model_path)")
