@@ -115,22 +115,25 @@ def members(value: Any) -> Iterator[tuple[str, Any]]:
             todo += item
 
 
-def expressions(tag: Any) -> dict[str, Json]:
-    """Returns the parts of a structural tag that are a schema or a regular expression, by their JSON, in their order.
-
-    The schemas of the tools and the format are such parts, or have some: an argument in XML has its own.
-    """
-    found: dict[str, Json] = {}
+def formats_in(tag: Any) -> Iterator[Json]:
+    """Yields a structural tag and all formats in it, which are not the objects in their schemas."""
     todo = [tag]
     while todo:
         part = todo.pop()
         if isinstance(part, list):
             todo += part
-        elif isinstance(part, dict) and part.get("type") in ("json_schema", "regex"):
-            found[orjson.dumps(part).decode()] = part
         elif isinstance(part, dict):
+            yield part
             todo += [part[key] for key in NESTED if key in part]
-    return found
+
+
+def expressions(tag: Any) -> dict[str, Json]:
+    """Returns the parts of a structural tag that are a schema or a regular expression, by their JSON, in their order.
+
+    The schemas of the tools and the format are such parts, or have some: an argument in XML has its own.
+    """
+    kinds = ("json_schema", "regex")
+    return {orjson.dumps(part).decode(): part for part in formats_in(tag) if part.get("type") in kinds}
 
 
 _COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))

@@ -1,5 +1,6 @@
 """The checker process is started when needed, killed when it takes too long, and replaced when it dies."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -111,6 +112,26 @@ FAST = {
     "optional": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(40)}},
     "tree": {"type": "object", "properties": {"x": {"type": "array", "items": {"$ref": "#"}}}, "required": ["x"]},
 }
+
+
+@pytest.mark.parametrize(
+    ("schema", "right"),
+    [
+        ({"enum": [{"json_schema": 5}], "default": {"json_schema": [1]}}, True),
+        ({"properties": {"json_schema": {"type": "string"}}}, True),
+        ({"properties": {"json_schema": 5}}, False),
+        (True, True),
+        ({"items": {"type": "nope"}}, False),
+        (5, False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["json_schema", "qwen_xml_parameter"])
+@pytest.mark.slow
+def test_schemas_are_checked_and_values_in_them_are_not(kind, schema, right):
+    process = pytest.importorskip("lean_ovms.features.structured_output.child.genai.process")
+    tag = {"type": "tag", "begin": "a", "content": {"type": kind, "json_schema": schema}, "end": "b"}
+    with contextlib.nullcontext() if right else pytest.raises(GrammarInvalid, match="not a JSON schema"):
+        process.check_schemas({"type": "structural_tag", "format": {"type": "sequence", "elements": [tag]}})
 
 
 @pytest.mark.model

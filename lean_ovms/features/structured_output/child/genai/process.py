@@ -19,7 +19,7 @@ import openvino_genai as genai
 
 from .....errors import GrammarInvalid, SchemaInvalid
 from ... import limits, validity
-from ...limits import GrammarBounds, GrammarCost, members, too_complex
+from ...limits import GrammarBounds, GrammarCost, too_complex
 from ..answers import data_bytes, limit_memory, serve
 from .compiler import GrammarCompiler, lowered, reason
 from .sentencepiece import has_byte_fallback
@@ -114,10 +114,11 @@ class Checker:
 
 def check_schemas(tag: Any) -> None:
     """Raises GrammarInvalid for an invalid JSON schema in a structural tag; XGrammar ignores many mistakes."""
-    for key, value in members(tag):
-        if key == "json_schema" and not isinstance(value, bool):
+    for part in limits.formats_in(tag):
+        schema = part.get("json_schema", True)
+        if not isinstance(schema, bool):
             try:
-                validity.check(value)
+                validity.check(schema)
             except SchemaInvalid as error:
                 raise GrammarInvalid(f"not a JSON schema: {error.message}"[:500]) from error
 
