@@ -394,14 +394,13 @@ class PagedPipeline(Engine):
 
     def admit(self, *, compiling: bool = False) -> None:
         for encoded in self._images.queue.poll() if self._images is not None else ():
-            request, error = encoded.request, encoded.error
+            request = encoded.request
             try:
-                if error is None:
-                    super().add(request)
-            except Exception as failure:  # an error in one request must not end the loop
-                error = request_error(failure)
-            if error is not None:
-                self.scheduler.fail(request, error)
+                if encoded.error is not None:
+                    raise encoded.error
+                super().add(request)
+            except Exception as error:  # an error in one request must not end the loop
+                self.scheduler.fail(request, request_error(error))
                 continue
             assert request.group is not None
             self.waiting.charge(request.group.client, encoded.tokens)

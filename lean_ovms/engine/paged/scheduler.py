@@ -268,8 +268,7 @@ class Scheduler:
         left_out = self.batch.left_out
         work = {client: done for client, done in self._decoding.items() if client not in left_out}
         for chunk in step.chunks:
-            client = chunk.sequence.client
-            done = self.chunk_sizes.work(chunk.start, chunk.length)
+            client, done = chunk.sequence.client, self.chunk_sizes.work(chunk.start, chunk.length)
             work[client] = work.get(client, 0.0) + done
         self.time_shares.charge(work, seconds, everyone=not left_out)
 

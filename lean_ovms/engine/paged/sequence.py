@@ -35,8 +35,8 @@ MAX_DRAFTED = 20
 MAX_COPIED = 32
 """The most draft tokens in a step, and the longest n-gram to look up, if a request does not set them."""
 MOST_SORTED = 256
-"""The greatest top_k for which the likeliest tokens are sorted. With a greater one, the others are forbidden; sorting
-150,000 tokens took 30 ms, for each sequence of the step that has top_k (2026-11)."""
+"""The greatest top_k by which tokens are sorted; with a greater one, all others are forbidden. Sorting 150,000 tokens
+took 30 ms for each sequence of the step with any top_k (2026-11)."""
 REPLACED = (
     *("temperature", "top_k", "top_p", "min_p"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
