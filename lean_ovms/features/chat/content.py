@@ -29,8 +29,6 @@ MOST_LEFT_OUT = 16
 """The most parts from tools that are left out of one prompt because they cannot be loaded. They are dropped one by one,
 and each time all other parts are loaded again."""
 PLAIN = "image placeholders in messages of the assistant and of tools are treated as plain text"
-TYPELESS = ("text", "image_url", "video_url", "audio_url", "input_audio")
-"""The types of parts that may lack their type, since they have a member of that name."""
 _ANSWERS = ("assistant", "tool")
 """The roles of messages that are not written by the user."""
 _T = TypeVar("_T")
@@ -171,8 +169,8 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
     if not isinstance(part, dict):
         raise BadRequest(f"{_INVALID}content array should contain objects", param=param)
     kind = part.get("type")
-    if kind is None and (kind := next((name for name in TYPELESS if name in part), None)):
-        part = {**part, "type": kind}
+    if kind is None and (kind := next((name for name in ("text", *composition.contents) if name in part), None)):
+        part = {**part, "type": kind}  # most types of parts are also the names of their members
     if not isinstance(kind, str):
         raise BadRequest(f"{_INVALID}content object type missing", param=param)
     if kind in ("text", "refusal", "input_text", "output_text"):
