@@ -14,7 +14,7 @@ from lean_ovms.errors import EngineFailure
 from lean_ovms.features.cohere.api import chat_message
 from lean_ovms.features.cohere.fields import FIELDS
 from lean_ovms.models.generation import CompletedChoice
-from lean_ovms.types import TokenLogprob, Usage
+from lean_ovms.types import Delta, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
 from tests.api import conftest
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -309,3 +309,30 @@ async def test_a_call_that_a_stop_sequence_cuts_is_no_tool_call(make_app: MakeAp
     assert (await events(await post(app, PATH, cut | {"stream": True})))[-1]["delta"][
         "finish_reason"
     ] == "STOP_SEQUENCE"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ([Text("a")], "content-delta"),
+        ([Reasoning("a")], "content-delta"),
+        ([ToolCallStart(0, "c", "f")], "tool-call-delta"),
+        ([], "content-delta"),
+    ],
+)
+def test_the_last_tokens_belong_to_the_open_block(said: list[Any], kind: str) -> None:
+    token = TokenLogprob(66, "B", b"B", -0.5)
+    for logprobs in (True, False):
+        renderer = chat_message.CohereMessageRenderer(chat_message.MessageEnd(()), logprobs=logprobs)
+        renderer.deltas([Delta(0, events=list(said)), Delta(0, logprobs=[token], finish="stop")])
+        told = [orjson.loads(block.split(b"data: ")[1]) for block in renderer.end(Usage()).split(b"\n\n")[:-1]]
+        kinds = [event["type"] for event in told if event["type"].endswith("-delta")]
+        assert kinds == ([kind] if logprobs else [])
+        assert [event["index"] for event in told if "index" in event] == [0] * (len(told) - 1)
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"), [("Q", "STOP_SEQUENCE"), ("other", "COMPLETE"), (5, "COMPLETE"), (None, "COMPLETE")]
+)
+def test_only_a_stop_sequence_of_the_client_is_one(stop: Any, reason: str) -> None:
+    assert chat_message.MessageEnd(("Q",)).reason("stop", stop, called=False) == reason
