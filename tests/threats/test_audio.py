@@ -35,7 +35,7 @@ async def app() -> AsyncIterator[App]:
     model, _ = await speech_model(max_audio_s=MAX_S)
     made = App(model.config, [model])
     yield made
-    assert made.services.get(AudioDecoder)._slots.used == 0
+    assert made.services.get(AudioDecoder).slots.used == 0
     assert made.services.bodies.used == 0
     await made.close()
     made.services.offload.close()
@@ -78,7 +78,7 @@ async def test_t18_only_listed_formats_reach_a_library(app: App) -> None:
     decoder = app.services.get(AudioDecoder)
     for data in JUNK.values():
         assert (await ask(app, data))[0] == 400
-    assert decoder.idle.pids == []
+    assert decoder.pids == []
 
 
 BROKEN_FORMS = {
@@ -113,7 +113,7 @@ async def test_t23_a_client_that_leaves_ends_its_decoder(app: App) -> None:
             await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert decoder._slots.used == 0
+        assert decoder.slots.used == 0
 
 
 async def test_t18_a_bomb_in_a_conversation_is_a_400(app: App) -> None:

@@ -32,7 +32,7 @@ CASES: list[tuple[str, list[str], int, str]] = [
         "claude is not installed; to install it: npm install -g @anthropic-ai/claude-code",
     ),
     ("launch", ["claud", "URL"], 2, "there is no agent claud (did you mean claude?)"),
-    ("launch", ["vim", "URL"], 2, "there is no agent vim (there are claude, codex, opencode, aider, qwen)"),
+    ("launch", ["vim", "URL"], 2, "there is no agent vim (there are claude, codex, opencode, copilot, aider, qwen)"),
     (
         "launch",
         ["aider", "URL", "--print", "x.py"],
