@@ -75,11 +75,11 @@ class Thinking(NamedTuple):
     """Whether the prompt ends inside the reasoning."""
 
 
-class MatchingCost(Protocol):
-    """The cost of a grammar's token masks, and of a sampler chain."""
+class TokenCost(Protocol):
+    """The cost that a request adds to each of its tokens: that of a grammar's mask, and of a sampler chain."""
 
     @property
-    def mask_s(self) -> float:
+    def token_s(self) -> float:
         """The CPU seconds for one token."""
 
     @property
@@ -99,7 +99,7 @@ class GenerationRequest:
     """The indices of the choices that are not finished."""
     constraint: str = ""
     """The grammar of the answer, as a structural tag; "" for none."""
-    cost: MatchingCost | None = None
+    cost: TokenCost | None = None
     """The cost of the grammar's masks or of the sampler chain; None until it is known."""
     sequences: list[Any] = field(default_factory=list)
     """The sequences that the backend computes for it."""

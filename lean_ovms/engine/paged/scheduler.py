@@ -23,7 +23,7 @@ from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
 from .parts import EngineSizes
 from .prefix_cache import PrefixCache
-from .scheduling_rules import ChunkSizes, FaultIsolation, TimeShares, for_another, must_wait_for_masks, over_budget
+from .scheduling_rules import ChunkSizes, FaultIsolation, TimeShares, for_another, is_too_costly, over_budget
 from .sequence import Matcher, Sequence, request_error
 
 PREFILL_TOKENS = 32
@@ -391,7 +391,7 @@ class Scheduler:
         """
         if self.prefixes.must_wait(sequence):
             return True
-        if must_wait_for_masks(sequence, self.running):
+        if is_too_costly(sequence, self.running):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True

@@ -3,9 +3,9 @@
 A sequence is preempted, and continues later, in two cases: the KV cache would overflow in the next step
 (`over_budget`), or a client or request with less than its share waits while another has more (`for_another`). In the
 second case only sequences that have run for a while are chosen, so that each one makes progress before it is preempted
-again. FaultIsolation finds the request at fault after a step that raised an error, `must_wait_for_masks` limits the
-time that grammars take in a step, and ChunkSizes the time that parts of prompts take. TimeShares divides the time of
-steps between clients.
+again. FaultIsolation finds the request at fault after a step that raised an error, `is_too_costly` limits the time
+that grammars and samplers take in a step, and ChunkSizes the time that parts of prompts take. TimeShares divides the
+time of steps between clients.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from collections.abc import Sequence as Seq
 from ..generation.fair_queue import ClientQueue, SequenceGroup
 from .sequence import Sequence
 
-MASKS_S = 0.1
+COSTLY_S = 0.1
 """The most CPU seconds per step for masks and samplers of sequences with similar costs; a single one may exceed it."""
 ALIKE = 4
-"""Two mask costs are similar if they differ by less than this factor."""
+"""Two costs are similar if they differ by less than this factor."""
 FREE_S = 0.001
-"""The CPU seconds up to which the cost of a mask is ignored."""
+"""The CPU seconds up to which the cost of a token is ignored."""
 
 
-def must_wait_for_masks(sequence: Sequence, running: Seq[Sequence]) -> bool:
+def is_too_costly(sequence: Sequence, running: Seq[Sequence]) -> bool:
     """Returns whether a sequence with a grammar or a sampler chain has to wait, as a step would take too long.
 
-    All sequences of a step wait for the masks of each. So sequences with similar mask costs together get at most
-    MASKS_S per step, and the others wait; those with cheaper masks do not wait for costly ones.
+    All sequences of a step wait for the masks and samplers of each. So sequences with similar costs together get at
+    most COSTLY_S per step, and the others wait; cheaper ones do not wait for costly ones.
     """
     cost = sequence.request.cost
-    if cost is None or cost.mask_s <= FREE_S:
+    if cost is None or cost.token_s <= FREE_S:
         return False
-    masks: list[float] = [s.request.cost.mask_s for s in running if s.request.cost is not None]
-    alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
-    return alike > 0 and alike + cost.mask_s > MASKS_S
+    others: list[float] = [s.request.cost.token_s for s in running if s.request.cost is not None]
+    alike = sum(token_s for token_s in others if cost.token_s / ALIKE < token_s < cost.token_s * ALIKE)
+    return alike > 0 and alike + cost.token_s > COSTLY_S
 
 
 MAX_RETRIES = 3

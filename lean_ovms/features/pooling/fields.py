@@ -161,12 +161,20 @@ def agreed(values: Values, *names: str) -> Any:
 
 
 def tei_truncation(values: Values) -> Json:
-    """Translates text-embeddings-inference's truncate and truncation_direction to vLLM's fields.
+    """Translates text-embeddings-inference's truncate and truncation_direction to vLLM's fields."""
+    return truncation(values, bool(values["truncate"]), values["truncation_direction"])
 
-    truncate adds nothing to a number of tokens in truncate_prompt_tokens.
+
+def truncation(values: Values, cut: bool, side: str | None) -> Json:
+    """Returns vLLM's fields for the truncation that a request asks for by fields of another server.
+
+    Args:
+        values: The request's fields. A number of tokens in truncate_prompt_tokens stays as it is.
+        cut: Whether inputs that are too long are to be cut.
+        side: The side that is cut off, "left" or "right"; None if the request does not say.
     """
     own = values.get("truncate_prompt_tokens") is not None
     return {
-        **({"truncate_prompt_tokens": -1} if values["truncate"] and not own else {}),
-        **({"truncation_side": values["truncation_direction"]} if values["truncation_direction"] else {}),
+        **({"truncate_prompt_tokens": -1} if cut and not own else {}),
+        **({"truncation_side": side} if side else {}),
     }

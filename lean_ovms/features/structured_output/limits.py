@@ -58,7 +58,7 @@ class GrammarCost(NamedTuple):
     """The CPU seconds of compiling it."""
     bytes: int
     """The size of the compiled grammar in bytes."""
-    mask_s: float = 0.0
+    token_s: float = 0.0
     """The CPU seconds of the slowest mask of a token that was found."""
     notices: tuple[str, ...] = ()
     """Notices for the client about parts of the grammar that the library does not enforce."""

@@ -561,7 +561,7 @@ def test_grammars_that_may_be_costly_are_read_in_a_process_and_others_here():
     reader = Reader()
     guidance = Guidance(PIECES, WIDTH, [EOS], reader)
     short, long = regex("[a-z]+"), constraint({"type": "regex", "pattern": "|".join(f"word{i}" for i in range(900))})
-    assert guidance.check(short, GrammarBounds()).mask_s >= 0
+    assert guidance.check(short, GrammarBounds()).token_s >= 0
     assert reader.read == 0
     guidance.check(long, GrammarBounds(bytes=1 << 20))
     assert reader.read == 1

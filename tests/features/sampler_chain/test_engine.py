@@ -193,9 +193,9 @@ def test_a_chain_costs_what_its_samplers_take_and_its_grammar():
     new_chain(sequence)
     first = request.cost
     assert first.notices == ("a notice",)
-    assert first.mask_s == pytest.approx(0.25 + VOCAB * PASS_S + 2 * 20 * SORT_S)
+    assert first.token_s == pytest.approx(0.25 + VOCAB * PASS_S + 2 * 20 * SORT_S)
     new_chain(sequence).apply(logits_after([1]))
     assert request.cost is first
     for _ in range(100):
         first.learn(0.5)
-    assert first.mask_s == pytest.approx(0.75)
+    assert first.token_s == pytest.approx(0.75)

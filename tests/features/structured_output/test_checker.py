@@ -150,7 +150,7 @@ def test_the_real_helper_distinguishes_good_from_wrong_and_slow_and_survives_wha
             context = GrammarContext(form=registry().output_form(None, None), prompt_tail="", tools=())
             wanted = OutputConstraint(format={"type": "json_schema", "json_schema": schema})
             cost = checker.check(build(wanted, context).tag, GrammarBounds(bytes=1 << 19))
-            assert 0 < cost.mask_s < 0.2, name
+            assert 0 < cost.token_s < 0.2, name
         for name, text in SLOW.items():
             with pytest.raises(GrammarTooComplex):
                 pytest.fail(f"{name}: {check({'type': 'grammar', 'grammar': text})}")

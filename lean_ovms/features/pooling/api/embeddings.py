@@ -73,11 +73,7 @@ def parse_embeddings(body: Json, services: Services) -> tuple[PoolingRequest, In
 
 
 def _truncation(values: Values) -> Json:
-    """Translates truncate and truncation to vLLM's fields, which the request may also set itself."""
+    """Translates truncate and truncation to vLLM's fields."""
     truncate = values["truncate"]
     side = SIDES.get(truncate) if isinstance(truncate, str) else None
-    cut = truncate is True or side or values["truncation"]
-    return {
-        **({"truncate_prompt_tokens": -1} if cut and values["truncate_prompt_tokens"] is None else {}),
-        **({"truncation_side": side} if side else {}),
-    }
+    return shared.truncation(values, truncate is True or bool(side or values["truncation"]), side)

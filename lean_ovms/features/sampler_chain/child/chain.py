@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.generation.fair_queue import MatchingCost
+from ....engine.generation.fair_queue import TokenCost
 from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.paged.engine import ModelTokenizer
 from ....engine.paged.sampling.logits_processors import counts_of, penalise
@@ -42,17 +42,17 @@ RATE = 0.2
 
 @dataclass(slots=True)
 class ChainCost:
-    """The measured cost of a request's chain, with that of its grammar (engine.generation.fair_queue.MatchingCost)."""
+    """The measured cost of a request's chain, with that of its grammar (engine.generation.fair_queue.TokenCost)."""
 
-    grammar: MatchingCost | None
+    grammar: TokenCost | None
     """The cost of the grammar; None if the request has none."""
     chain_s: float
     """The CPU seconds of the chain for one token."""
 
     @property
-    def mask_s(self) -> float:
+    def token_s(self) -> float:
         """The CPU seconds for one token."""
-        return self.chain_s + (self.grammar.mask_s if self.grammar is not None else 0.0)
+        return self.chain_s + (self.grammar.token_s if self.grammar is not None else 0.0)
 
     @property
     def notices(self) -> Seq[str]:

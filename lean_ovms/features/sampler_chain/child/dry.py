@@ -39,7 +39,7 @@ class Breakers:
     """The sequence breakers of a request, as tokens."""
 
     def __init__(self, find: Callable[[int], Tails], longest: int) -> None:
-        """Keeps how to find breakers.
+        """Keeps the function that finds breakers.
 
         Args:
             find: Returns the ways to complete a breaker that a token begins; empty if it begins none.
