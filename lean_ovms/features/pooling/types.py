@@ -33,7 +33,7 @@ MOST_NUMBERS = 1 << 25
 INTEGERS = ("int8", "uint8", "binary", "ubinary")
 """The types of whole numbers to which vectors are quantized."""
 BITS = ("binary", "ubinary")
-"""Those with a byte for eight values."""
+"""The types of INTEGERS of which each byte has eight values of a vector."""
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
 
