@@ -141,6 +141,7 @@ class CombinedParser:
         self.prompt_tail = prompt_tail
         self.syntaxes: list[Syntax] = []
         self.count = 0
+        self._ids: set[str] = set()
         self._blanks: list[str] | None = None
         self._events: list[Event] = []
         self._kind: _Kind = Text
@@ -254,10 +255,16 @@ class CombinedParser:
             self._blanks = []
 
     def call(self, name: str, call_id: str = "") -> None:
-        """Starts a call, of which the text recorded so far is part; the model may write an id of its own for it."""
+        """Starts a call, of which the text recorded so far is part.
+
+        The model may write an id of its own for it, which counts unless an earlier call has the same one.
+        """
         self.scanner.forget()
         self._flush()
-        self._events.append(ToolCallStart(self.count, call_id or new_call_id(), name))
+        if not call_id or call_id in self._ids:
+            call_id = new_call_id()
+        self._ids.add(call_id)
+        self._events.append(ToolCallStart(self.count, call_id, name))
         self.count += 1
         self._blanks = []
         self._last = ""

@@ -54,6 +54,7 @@ THINKS = ("<think>", "content.split('</think>')", 'content.split("</think>")')
 # - hy_v3 before glm4_moe, hermes3 and hunyuan_a13b: some of the same tags
 # - glm4_moe before hermes3: the same tags with another format inside
 # - ernie45 before hermes3: the same tags around calls
+# - apriel before hermes3 and jamba: the same tags
 # - deepseek_v3, whose templates show the fence around its arguments, before deepseek_v31
 # - hunyuan_a13b before jamba: the same tags
 FAMILIES = (
@@ -95,15 +96,22 @@ FAMILIES = (
         marks=(("plamo:begin_tool_request",), ("begin_tool_request", ":plamo|>")), reasoner="plamo3"),
     ParserRow("inkling", "inkling:INKLING", reasoning=True, rank=99,
         marks=(("<|message_model|>", "<|content_text|>"), ("<|content_invoke_tool_json|>",)), reasoner="inkling"),
-    ParserRow("llama3", "json_families:LLAMA3", rank=100, marks=(("<|python_tag|>",),)),
+    ParserRow("llama3", "json_families:LLAMA3", rank=100,
+        marks=(("<|python_tag|>",), ('{"name": function name, "parameters": dictionary of argument name',))),
     ParserRow("cohere_command", "cohere_command:COHERE_COMMAND", reasoning=True, rank=105,
         marks=(("<|START_ACTION|>",),), reasoner="cohere_command", reasoner_marks=("<|START_THINKING|>",)),
     ParserRow("minimax_m3", "minimax_m3:MINIMAX_M3", reasoning=True, rank=108,
         marks=(("]<]minimax[>[",), ("<mm:think>",)), reasoner="minimax_m3"),
+    ParserRow("solar_open", "solar:SOLAR_OPEN", reasoning=True, rank=106, marks=(("<|tool_call:begin|>",),),
+        reasoner="solar_open"),
+    ParserRow("solar_open2", "solar:SOLAR_OPEN2", reasoning=True, rank=107, marks=(("<|tool_arg:start|>",),),
+        reasoner="solar_open2"),
     ParserRow("glm4_moe", "xml_families:GLM4_MOE", rank=110, marks=(("<tool_call>", "<arg_key>"),), reasoner="qwen3",
         reasoner_marks=THINKS),
     ParserRow("ernie45", "json_families:ERNIE45", reasoning=True, rank=115,
         marks=(("<tool_call>", "<response>"), ("<global_setting>", "think_mode")), reasoner="ernie45"),
+    ParserRow("apriel", "json_families:APRIEL", reasoning=True, rank=117, marks=(("[BEGIN FINAL RESPONSE]",),),
+        reasoner="apriel"),
     ParserRow("deepseek_v41", "deepseek_v32:DEEPSEEK_V41", reasoning=True, rank=125, marks=(("｜DSML｜", " calls>"),),
         reasoner="deepseek_v41", reasoner_marks=THINKS),
     ParserRow("deepseek_v32", "deepseek_v32:DEEPSEEK_V32", reasoning=True, rank=126,

@@ -9,15 +9,37 @@ from .hermes import HERMES3
 from .json_calls import EnclosedJson, JsonCalls
 from .scanner import Steps
 from .think_forms import SpelledThinkTags, ThinkThenAnswer
+from .think_tags import ThinkTags
 
 
 class ListCalls(JsonCalls):
-    """Reads calls in a list after a tag; without a list, the tag is text."""
+    """Reads calls in a list after a tag; without a list, the tag is text.
+
+    The whole answer may be calls without a tag, as Phi-4 mini's chat template writes earlier ones.
+    """
+
+    at_start = True
+    offered_only = True
+    start_brackets = "[{"
 
     def read(self, tag: str) -> Steps[bool]:
         return (yield from self.scanner.space()) == "[" and (yield from super().read(tag))
 
 
+_APRIEL_NOISE = ("[END FINAL RESPONSE]", "<|end|>")
+
+# Apriel 1.5 and 1.6: a list. Every answer begins with reasoning, whose first line may be in the prompt.
+APRIEL = ModelFamily(
+    tools=EnclosedJson.variant(tags=("<tool_calls>", "</tool_calls>"), noise=_APRIEL_NOISE, keep_special_tokens=True),
+    thinking=ThinkTags.variant(
+        start_tag="Here are my reasoning steps:",
+        end_tag="[BEGIN FINAL RESPONSE]",
+        breaks=("<tool_calls>",),
+        noise=_APRIEL_NOISE,
+        keep_special_tokens=True,
+    ),
+    form=CallForm(one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"),
+)
 # ERNIE 4.5: Hermes' calls. The start tag of the reasoning is optional.
 ERNIE45 = ModelFamily(
     tools=HERMES3.tools,

@@ -5,7 +5,8 @@
 ]<]minimax[>[</tool_call>
 
 A list's elements are called item. An element that is repeated in an object is a list. Values are typed by the tool's
-schema; what the schema does not have is text. Reasoning: <mm:think>…</mm:think>.
+schema; what the schema does not have is text. Reasoning: <mm:think>…</mm:think>. An answer without it may begin with
+</mm:think>, as the template writes earlier ones.
 """
 
 from __future__ import annotations
@@ -176,7 +177,11 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
 MINIMAX_M3 = ModelFamily(
     tools=MiniMaxM3Calls,
     thinking=ThinkTags.variant(
-        start_tag="<mm:think>", end_tag="</mm:think>", breaks=(CALLS,), noise=_NOISE, keep_special_tokens=True
+        start_tag="<mm:think>",
+        end_tag="</mm:think>",
+        breaks=(CALLS,),
+        noise=(*_NOISE, "</mm:think>"),
+        keep_special_tokens=True,
     ),
     form=CallForm(
         one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),

@@ -37,12 +37,10 @@ _NO_CONTENT: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
 _NOTHING = ("None", "null", "Undefined")
 """The texts that a template writes for a member that is missing or null."""
-REASONING_NAMES = ("thinking", "tool_plan")
-"""Further names of the field with a message's reasoning, as in GPT-OSS and in Cohere's Command models."""
+REASONING_NAMES = ("thinking", "tool_plan", "reasoning")
+"""Further names of the field with a message's reasoning, as in GPT-OSS, Command R7B and Solar Open."""
 _MEMBER = r"\.{0}\b|\[['\"]{0}['\"]\]|get\(['\"]{0}['\"]"
 """The pattern of code that reads the member with a name."""
-_NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
-"""The notations in which templates of the model families write an argument that they read as an object."""
 
 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
@@ -90,21 +88,21 @@ def _is_shown(render: Render, messages: list[Json]) -> bool:
 
 
 def _arguments(render: Render, hey: Json) -> str:
-    """Returns the form that the arguments of earlier calls must have; "object" if the template reads both forms.
+    """Returns the form that the arguments of earlier calls must have; "any" if both forms are rendered alike.
 
-    It is recognized by the notation of arguments in the model families, or else by which form does not fail. Some
-    templates write calls only if there are tools (Falcon 3).
+    A template that reads both is given objects, as transformers passes them: some render a text as it is, but an object
+    in the model's notation. Python's notation of an object shows that the template expects a text. Some templates write
+    calls only if there are tools (Falcon 3).
     """
     for tools in ([], [TOOL]):
         texts = {
             form: _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}], tools)
             for form, arguments in _ARGUMENTS.items()
         }
-        for form, text in texts.items():
-            if any(native.format(_NEEDLE) in text for native in _NATIVE):
-                return form
-        understood = [form for form, text in texts.items() if _NEEDLE in text]
-        if len(understood) == 1:
+        understood = [
+            form for form, text in texts.items() if _NEEDLE in text and repr(_ARGUMENTS["object"]) not in text
+        ]
+        if understood and len({*texts.values()}) > 1:
             return understood[0]
     return "any"
 

@@ -62,6 +62,7 @@ def answer(
 
 
 CALLS = {
+    'apriel': '<tool_calls>[{"name": "f", "arguments": ‹json›}]</tool_calls>',
     'apertus': '<|tools_prefix|>[{"f": ‹json›}]<|tools_suffix|>',
     'cohere_command': (
         '<|START_ACTION|>[\n    {"tool_call_id": "[0-9]{1,2}", "tool_name": "f", "parameters": ‹json'
@@ -154,6 +155,12 @@ CALLS = {
     'pythonic': '[f(‹python_arguments›)]',
     'qwen3coder': '<tool_call>\n<function=f>\n<parameter=city>\n…\n</parameter>\n</function>\n</tool_call>',
     'seed_oss': '<seed:tool_call>\n<function=f>\n<parameter=city>…</parameter>\n</function>\n</seed:tool_call>',
+    'solar_open': (
+        '<|tool_calls|><|tool_call:begin|>[a-z0-9]{10}<|tool_call:name|>f<|tool_call:args|>‹json›<|tool_call:end|>'
+    ),
+    'solar_open2': (
+        '<|tool_call:start|>f\n<|tool_arg:start|>city<|tool_arg:value|>…<|tool_arg:end|>\n<|tool_call:end|>'
+    ),
     'step3': (
         '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="f"><stept'
         'ml:parameter name="city">…</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_cal'
