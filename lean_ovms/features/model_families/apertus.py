@@ -21,7 +21,6 @@ class ApertusCalls(EnclosedJson):
 
     tags = (PREFIX, SUFFIX)
     noise = _NOISE
-    keep_special_tokens = True
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
         if not (yield from self.scanner.literal("{")) or (yield from self.scanner.space()) != '"':
@@ -51,7 +50,6 @@ APERTUS = ModelFamily(
         end_tag="<|inner_suffix|>",
         breaks=(PREFIX,),  # calls are part of the reasoning for the model
         noise=_NOISE,
-        keep_special_tokens=True,
     ),
     form=CallForm(one=_written, before=PREFIX + "[", between=", ", after="]" + SUFFIX, trigger=PREFIX),
 )

@@ -41,8 +41,8 @@ class Syntax:
     """The tags to look for; `read` is called after each."""
     noise: tuple[str, ...] = ()
     """Markup without a meaning, which is removed from content."""
-    keep_special_tokens: ClassVar[bool] = False
-    """Whether the text must contain the special tokens among its markup."""
+    inside: tuple[str, ...] = ()
+    """Further markup, which is only read within calls. The text contains a special token if it is part of markup."""
     at_start: ClassVar[bool] = False
     """Whether `start` is called where an answer may begin."""
     start_tag: ClassVar[str] = ""
@@ -157,10 +157,11 @@ class CombinedParser:
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
         self.markup = _tags((*self._by_tag, *self._noise))
         self._starters = [syntax for syntax in self.syntaxes if syntax.at_start]
-        self.tags = self.markup.all
-        self.markup_in_calls = _tags(tuple(tag for tag in self.tags if tag != FENCE))
+        inside = (tag for syntax in self.syntaxes for tag in syntax.inside if tag)
+        self.tags = (*self.markup.all, *inside)
+        """All markup. Special tokens that are no part of it are not in the text."""
+        self.markup_in_calls = _tags(tuple(tag for tag in self.markup.all if tag != FENCE))
         """The markup without code fences, which arguments may contain."""
-        self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
         self._may_call = bool(self._starters) or any(syntax.tools for syntax in self.syntaxes)
         self._blanks = [] if self._may_call else None
         self._steps = self._run(next((s for s in self.syntaxes if s.thinking and s.opened(self.prompt_tail)), None))

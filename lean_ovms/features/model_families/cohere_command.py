@@ -36,7 +36,6 @@ class CohereThinking(ThinkTags):
     breaks = (ACTION, RESPONSE, TEXT)
     further = _CITATION
     noise = (*_NOISE, end_tag)
-    keep_special_tokens = True
 
     def read(self, tag: str) -> Steps[bool]:
         if tag in _CITATION:
@@ -75,7 +74,6 @@ COHERE_COMMAND = ModelFamily(
         argument_keys=("parameters", "arguments"),
         tags=(ACTION, ACTION_END),
         noise=_NOISE,
-        keep_special_tokens=True,
     ),
     thinking=CohereThinking,
     form=CallForm(one=_written, before=ACTION + "[\n    ", between=",\n    ", after="\n]" + ACTION_END, trigger=ACTION),

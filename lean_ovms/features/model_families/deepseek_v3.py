@@ -27,7 +27,7 @@ class DeepSeekCalls(Enclosed):
 
     tags = (CALL, END)
     noise = (CALLS, CALLS_END, "<｜end▁of▁sentence｜>")
-    keep_special_tokens = True
+    inside = (SEPARATOR,)
 
     def enclosed(self, tag: str) -> Steps[bool]:
         name = yield from self.scanner.word(_NAME)

@@ -33,7 +33,6 @@ class DsmlCalls(XmlCalls):
 
     any_quotes = True
     noise = (END_OF_TEXT,)
-    keep_special_tokens = True
     trim = False
     _note = ""
 

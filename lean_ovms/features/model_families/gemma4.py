@@ -41,7 +41,7 @@ class GemmaCalls(Enclosed):
     tags = (START, END)
     noise = _NOISE
     quote: ClassVar[Tags] = Tags([QUOTE])
-    keep_special_tokens = True
+    inside = quote.all
 
     def enclosed(self, tag: str) -> Steps[bool]:
         called = False
@@ -166,6 +166,7 @@ class FunctionGemmaCalls(GemmaCalls):
     tags = ("<start_function_call>", "<end_function_call>")
     noise = ("<start_function_response>", "<end_of_turn>", "<eos>")
     quote: ClassVar[Tags] = Tags(["<escape>"])
+    inside = quote.all
 
     def _string(self, *, key: bool) -> Steps[bool]:
         kinds = kinds_of(self._schemas.get(self._word)) if len(self._closers) == 1 else STRING
@@ -184,7 +185,6 @@ class GemmaThinking(ThinkTags):
     start_tag = "<|channel>thought"
     end_tag = "<channel|>"
     noise = _NOISE
-    keep_special_tokens = True
 
     def read(self, tag: str) -> Steps[bool]:
         yield from self.scanner.literal("\n")

@@ -22,7 +22,6 @@ class GigaChatCalls(JsonCalls):
 
     tags = (SEPARATOR, ROLE, CALL)
     noise = ("</s>",)
-    keep_special_tokens = True
     one_call = True
 
     def read(self, tag: str) -> Steps[bool]:

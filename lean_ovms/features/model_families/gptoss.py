@@ -37,7 +37,6 @@ class Harmony(Syntax):
 
     tags = (START, CHANNEL)
     noise = (MESSAGE, CONSTRAIN, *ENDS)
-    keep_special_tokens = True
     at_start = True
     start_tag = "<|channel|>analysis<|message|>"
     answer_header = "<|channel|>final<|message|>"

@@ -24,7 +24,7 @@ HERMES3 = ModelFamily(
     form=CallForm(one=in_json(around=_AROUND), between="\n", trigger="<tool_call>"),
 )
 GENERIC = ModelFamily(
-    tools=EnclosedOrOffered.variant(tags=_TAGS, keep_special_tokens=True),
+    tools=EnclosedOrOffered.variant(tags=_TAGS),
     form=CallForm(
         one=in_json(around=_AROUND, style=formats.ONE_LINE), between="\n", trigger="<tool_call>", single=True
     ),

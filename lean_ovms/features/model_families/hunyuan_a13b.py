@@ -22,7 +22,6 @@ class HunyuanCalls(EnclosedJson):
 
     tags = ("<tool_calls>", ASSISTANT, "</tool_calls>")
     noise = _NOISE
-    keep_special_tokens = True
     at_start = True
     _addressed = False
 
@@ -38,8 +37,6 @@ class HunyuanCalls(EnclosedJson):
 
 HUNYUAN_A13B = ModelFamily(
     tools=HunyuanCalls,
-    thinking=ThinkThenAnswer.variant(
-        answer_start="<answer>", answer_end="</answer>", noise=(*_NOISE, "</think>"), keep_special_tokens=True
-    ),
+    thinking=ThinkThenAnswer.variant(answer_start="<answer>", answer_end="</answer>", noise=(*_NOISE, "</think>")),
     form=CallForm(one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"),
 )

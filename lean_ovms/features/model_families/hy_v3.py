@@ -58,8 +58,6 @@ def _reader(suffix: str) -> type[KeyValueCalls]:
 class HyCalls(Syntax):
     """Reads calls in elements, all tags of which have the same suffix."""
 
-    keep_special_tokens = True
-
     def prepare(self) -> None:
         spellings = suffixes(self.out.prompt_tail)
         self._readers = {f"<tool_call{suffix}>": _reader(suffix)(self.out) for suffix in spellings}
@@ -67,6 +65,7 @@ class HyCalls(Syntax):
         self.tags = (*self._readers, *self._begins)
         ends = [tag for reader in self._readers.values() for tag in (*reader.ends, reader.separator)]
         self.noise = tuple(ends)
+        self.inside = tuple(tag for reader in self._readers.values() for tag in reader.inside)
 
     def read(self, tag: str) -> Steps[bool]:
         call = self._begins.get(tag, tag)
@@ -81,7 +80,6 @@ class HyThinking(SpelledThinkTags):
     """Reads reasoning in <think>reasoning</think>answer; calls also end it."""
 
     spellings: Mapping[str, str] = MappingProxyType({"<think>": "</think>"})
-    keep_special_tokens = True
 
     def prepare(self) -> None:
         known = suffixes(self.out.prompt_tail)

@@ -26,7 +26,6 @@ class InklingCalls(JsonCalls):
 
     argument_keys = ("args", "arguments")
     noise = _NOISE
-    keep_special_tokens = True
     answer_header = TEXT
     one_call = True
 
@@ -43,7 +42,6 @@ INKLING = ModelFamily(
         breaks=(MESSAGE, STOP),
         next_header=MESSAGE,
         noise=_NOISE,
-        keep_special_tokens=True,
         answer_header=TEXT,
     ),
     form=CallForm(one=in_json("name", "args", around=(CALL, END)), between=MESSAGE, trigger=CALL),

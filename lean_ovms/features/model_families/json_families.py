@@ -30,13 +30,12 @@ _APRIEL_NOISE = ("[END FINAL RESPONSE]", "<|end|>")
 
 # Apriel 1.5 and 1.6: a list. Every answer begins with reasoning, whose first line may be in the prompt.
 APRIEL = ModelFamily(
-    tools=EnclosedJson.variant(tags=("<tool_calls>", "</tool_calls>"), noise=_APRIEL_NOISE, keep_special_tokens=True),
+    tools=EnclosedJson.variant(tags=("<tool_calls>", "</tool_calls>"), noise=_APRIEL_NOISE),
     thinking=ThinkTags.variant(
         start_tag="Here are my reasoning steps:",
         end_tag="[BEGIN FINAL RESPONSE]",
         breaks=("<tool_calls>",),
         noise=_APRIEL_NOISE,
-        keep_special_tokens=True,
     ),
     form=CallForm(one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"),
 )
@@ -49,7 +48,6 @@ ERNIE45 = ModelFamily(
         answer_start="<response>",
         answer_end="</response>",
         noise=("</s>", "<|im_end|>"),
-        keep_special_tokens=True,
     ),
     form=HERMES3.form,
 )
@@ -58,7 +56,6 @@ GRANITE = ModelFamily(
     tools=EnclosedJson.variant(
         tags=("<|tool_call|>", "<tool_call>", "</tool_call>"),
         noise=("<|end_of_text|>",),
-        keep_special_tokens=True,
         at_start=True,
     ),
     thinking=SpelledThinkTags.variant(
@@ -72,9 +69,7 @@ GRANITE = ModelFamily(
 )
 # Granite 20B for function calling: the tag before each call, without an end tag.
 GRANITE_20B_FC = ModelFamily(
-    tools=JsonCalls.variant(
-        tags=("<function_call>",), noise=("<|endoftext|>",), keep_special_tokens=True, one_call=True
-    ),
+    tools=JsonCalls.variant(tags=("<function_call>",), noise=("<|endoftext|>",), one_call=True),
     form=CallForm(one=in_json(around=("<function_call> ", "")), trigger="<function_call>"),
 )
 # InternLM2.
@@ -82,7 +77,6 @@ INTERNLM2 = ModelFamily(
     tools=EnclosedJson.variant(
         tags=("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|action_end|>"),
         noise=("<|im_end|>", "</s>"),
-        keep_special_tokens=True,
     ),
     form=CallForm(
         one=in_json(arguments_key="parameters", around=("<|action_start|><|plugin|>\n", "<|action_end|>")),
@@ -92,9 +86,7 @@ INTERNLM2 = ModelFamily(
 )
 # Jamba: a list.
 JAMBA = ModelFamily(
-    tools=EnclosedJson.variant(
-        tags=("<tool_calls>", "</tool_calls>"), noise=("<|eom|>", "<|endoftext|>"), keep_special_tokens=True
-    ),
+    tools=EnclosedJson.variant(tags=("<tool_calls>", "</tool_calls>"), noise=("<|eom|>", "<|endoftext|>")),
     form=CallForm(
         one=in_json(), before="<tool_calls>[\n    ", between=",\n    ", after="\n]</tool_calls>", trigger="<tool_calls>"
     ),
@@ -104,7 +96,6 @@ LLAMA3 = ModelFamily(
     tools=JsonCalls.variant(
         tags=("<|python_tag|>",),
         noise=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
-        keep_special_tokens=True,
         at_start=True,
         start_brackets="[{",
     ),
@@ -112,9 +103,7 @@ LLAMA3 = ModelFamily(
 )
 # Nemotron Nano 2: a list. Nemotron 3 writes calls as Qwen3-Coder does.
 NEMOTRON_JSON = ModelFamily(
-    tools=EnclosedJson.variant(
-        tags=("<TOOLCALL>", "</TOOLCALL>"), noise=("<SPECIAL_12>", "</s>"), keep_special_tokens=True
-    ),
+    tools=EnclosedJson.variant(tags=("<TOOLCALL>", "</TOOLCALL>"), noise=("<SPECIAL_12>", "</s>")),
     form=CallForm(one=in_json(), before="<TOOLCALL>[", between=", ", after="]</TOOLCALL>", trigger="<TOOLCALL>"),
 )
 # Phi-4 mini: a list after functools, which alone is text, or between the tags, as Microsoft writes it.
@@ -122,7 +111,6 @@ PHI4 = ModelFamily(
     tools=ListCalls.variant(
         tags=("functools", "<|tool_call|>"),
         noise=("<|/tool_call|>", "<|end|>", "<|endoftext|>"),
-        keep_special_tokens=True,
     ),
     form=CallForm(one=in_json(), before="functools[", between=", ", after="]", trigger="functools["),
 )

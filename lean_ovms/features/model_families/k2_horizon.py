@@ -55,7 +55,6 @@ class K2HorizonCalls(KeyValueOrJson):
 
     tags = (CALLS, CALL, CALL_END)
     noise = (CALLS_END,)
-    keep_special_tokens = True
     elements = K2HorizonElements
 
     def read(self, tag: str) -> Steps[bool]:
@@ -80,7 +79,7 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
 
 K2_HORIZON = ModelFamily(
     tools=K2HorizonCalls,
-    thinking=SpelledThinkTags.variant(spellings=PAIRS, breaks=(CALLS,), keep_special_tokens=True),
+    thinking=SpelledThinkTags.variant(spellings=PAIRS, breaks=(CALLS,)),
     form=CallForm(
         one=xml_call(f"{CALL}NAME", CALL_END, "<ifm|arg_key>KEY</ifm|arg_key><ifm|arg_value>", "</ifm|arg_value>"),
         before=CALLS,

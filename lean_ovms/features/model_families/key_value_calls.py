@@ -12,6 +12,11 @@ from .xml_calls import XmlCalls
 _NAME = re.compile(r"[\w.\-]*")
 
 
+def _value_start(key_end: str) -> str:
+    """Returns the tag before a value, given the one after its key."""
+    return key_end.replace("</", "<", 1).replace("arg_key", "arg_value")
+
+
 class KeyValueCalls(XmlCalls):
     """Reads NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with white space between any two of them.
 
@@ -22,6 +27,10 @@ class KeyValueCalls(XmlCalls):
     trim = False
     separator = ""
     """A tag that may follow the name, or an empty text if there is none."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.inside += (*map(_value_start, cls.keys.values()), cls.separator)
 
     def call_follows(self) -> Steps[bool]:
         if (yield from super().call_follows()):
@@ -36,8 +45,7 @@ class KeyValueCalls(XmlCalls):
         if after != self.after_name:
             key = yield from super().name(after)
             yield from self.before_value()
-            value = after.replace("</", "<", 1).replace("arg_key", "arg_value")
-            if key and not (yield from self.scanner.literal(value)):
+            if key and not (yield from self.scanner.literal(_value_start(after))):
                 return key if (yield from self.scanner.ahead(self.followers)) < 0 else ""
             return key
         yield from self.scanner.space()
@@ -61,6 +69,7 @@ class KeyValueOrJson(EnclosedJson):
 
     def prepare(self) -> None:
         self._elements = self.elements(self.out)
+        self.inside = self._elements.inside
 
     def read(self, tag: str) -> Steps[bool]:
         if tag != self.tags[-1] and (yield from self.scanner.space()) not in ("{", "["):

@@ -33,7 +33,7 @@ class KimiK2Calls(Enclosed):
 
     tags = (CALL, END)
     noise = (CALLS, CALLS_END, "<|tool_call_section_begin|>", "<|tool_call_section_end|>", "<|im_end|>")
-    keep_special_tokens = True
+    inside = (ARGUMENTS,)
 
     def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()

@@ -47,7 +47,6 @@ class KimiK3Calls(XmlCalls):
 
     tags = ("<|open|>call ",)
     noise = _NOISE
-    keep_special_tokens = True
     keys: ClassVar = {"<|open|>argument ": ""}
     value_end = _end("argument")
     ends = (_end("call"), CALLS_END, MESSAGE_END)
@@ -99,7 +98,6 @@ KIMI_K3 = ModelFamily(
         end_tag=_end("think"),
         breaks=(CALLS,),
         noise=_NOISE,
-        keep_special_tokens=True,
         answer_header=RESPONSE,
     ),
     form=CALL_FORM,

@@ -24,7 +24,6 @@ LONGCAT = ModelFamily(
     tools=KeyValueOrJson.variant(
         tags=(CALL, CALL_END),
         noise=_NOISE,
-        keep_special_tokens=True,
         elements=KeyValueCalls.variant(
             tags=(CALL,),
             keys={"<longcat_arg_key>": "</longcat_arg_key>"},
@@ -32,8 +31,6 @@ LONGCAT = ModelFamily(
             ends=(CALL_END,),
         ),
     ),
-    thinking=ThinkTags.variant(
-        start_tag=THINK, end_tag="</longcat_think>", breaks=(CALL,), noise=_NOISE, keep_special_tokens=True
-    ),
+    thinking=ThinkTags.variant(start_tag=THINK, end_tag="</longcat_think>", breaks=(CALL,), noise=_NOISE),
     form=CallForm(one=in_json(around=(CALL + "\n", "\n" + CALL_END)), between="\n", trigger=CALL),
 )

@@ -43,7 +43,7 @@ class MiniMaxM3Calls(Syntax):
 
     tags = (CALLS, CALLS_END)
     noise = _NOISE
-    keep_special_tokens = True
+    inside = (f"{MARK}</invoke>",)
     in_block = False
 
     def read(self, tag: str) -> Steps[bool]:
@@ -181,7 +181,6 @@ MINIMAX_M3 = ModelFamily(
         end_tag="</mm:think>",
         breaks=(CALLS,),
         noise=(*_NOISE, "</mm:think>"),
-        keep_special_tokens=True,
     ),
     form=CallForm(
         one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),

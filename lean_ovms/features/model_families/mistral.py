@@ -27,7 +27,6 @@ class MistralCalls(JsonCalls):
 
     tags = ("[TOOL_CALLS]",)
     noise = ("</s>",)
-    keep_special_tokens = True
     at_start = True
     args_needed = False
     """Whether a name counts only with [ARGS] after it."""
@@ -66,6 +65,6 @@ DEVSTRAL = ModelFamily(
 )
 MISTRAL = ModelFamily(
     tools=MistralCalls,
-    thinking=ThinkTags.variant(start_tag="[THINK]", end_tag="[/THINK]", noise=("</s>",), keep_special_tokens=True),
+    thinking=ThinkTags.variant(start_tag="[THINK]", end_tag="[/THINK]", noise=("</s>",)),
     form=CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]"),
 )

@@ -34,7 +34,6 @@ class Onyx(XmlCalls):
     """Reads messages and calls. Calls are text if it does not read calls."""
 
     noise = (MESSAGE, *ENDS)
-    keep_special_tokens = True
     at_start = True
     start_tag = "to=self<|message|>"
     answer_header = " to=user<|message|>"

@@ -35,7 +35,7 @@ class PlamoCalls(Syntax):
 
     tags = (CALL,)
     noise = (CALLS, CALLS_END, CALL_END, ARGUMENTS_END, _END)
-    keep_special_tokens = True
+    inside = (NAME, NAME_END, ARGUMENTS)
 
     def read(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
@@ -55,9 +55,7 @@ class PlamoCalls(Syntax):
 
 PLAMO3 = ModelFamily(
     tools=PlamoCalls,
-    thinking=ThinkTags.variant(
-        start_tag=THINK, end_tag=THINK_END, breaks=(CALLS,), noise=(THINK_END, _END), keep_special_tokens=True
-    ),
+    thinking=ThinkTags.variant(start_tag=THINK, end_tag=THINK_END, breaks=(CALLS,), noise=(THINK_END, _END)),
     form=CallForm(
         one=arguments_after(f"{CALL}{NAME}NAME{NAME_END}{ARGUMENTS}", ARGUMENTS_END + CALL_END),
         before=CALLS,

@@ -29,7 +29,7 @@ class PythonList(Enclosed, PythonCalls):
         return (yield from self.calls())
 
 
-_LFM = {"noise": ("<|im_end|>", "<|endoftext|>"), "keep_special_tokens": True}
+_LFM = {"noise": ("<|im_end|>", "<|endoftext|>")}
 
 # LFM2, LFM2.5.
 LFM2 = ModelFamily(
@@ -57,7 +57,6 @@ PYTHONIC = ModelFamily(
     tools=PythonList.variant(
         tags=("<|python_start|>", "<|python_end|>"),
         noise=("<|eom|>", "<|eot|>", "<|eot_id|>", "<|end_of_text|>"),
-        keep_special_tokens=True,
         at_start=True,
     ),
     form=CallForm(one=python_call, before="[", between=", ", after="]"),

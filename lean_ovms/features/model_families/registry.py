@@ -184,7 +184,7 @@ class FamilyAnswers(AnswerFormat):
         shown = [] if parser is None else [parser]
         if self.reasoning_parser and not reasoning:  # reasoning tags are text then
             shown.append(make(None, self.reasoning_parser, prompt_tail=prompt_tail))
-        return parser, tuple(tag for one in shown if one.keep_special_tokens for tag in one.tags)
+        return parser, tuple(tag for one in shown for tag in one.tags)
 
 
 def _named(parser: str | None) -> str | None:

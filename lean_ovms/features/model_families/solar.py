@@ -37,7 +37,7 @@ class SolarCalls(Enclosed):
 
     tags = (CALL, CALL_END)
     noise = _NOISE
-    keep_special_tokens = True
+    inside = (NAME, ARGUMENTS)
     answer_header = CONTENT
 
     def enclosed(self, tag: str) -> Steps[bool]:
@@ -67,7 +67,6 @@ SOLAR_OPEN = ModelFamily(
         breaks=(MESSAGE, CONTENT, CALLS),
         next_header=MESSAGE,
         noise=_NOISE,
-        keep_special_tokens=True,
         answer_header=CONTENT,
     ),
     form=CallForm(one=_written, before=CALLS, trigger=CALLS),
@@ -76,7 +75,6 @@ SOLAR_OPEN2 = ModelFamily(
     tools=XmlCalls.variant(
         tags=(CALL2,),
         noise=_NOISE2,
-        keep_special_tokens=True,
         keys={"<|tool_arg:start|>": "<|tool_arg:value|>"},
         after_name="\n",
         value_end="<|tool_arg:end|>",
@@ -88,7 +86,6 @@ SOLAR_OPEN2 = ModelFamily(
         end_tag=THINK2_END,
         breaks=(CALL2,),
         noise=(*_NOISE2, THINK2_END),
-        keep_special_tokens=True,
     ),
     form=CallForm(
         one=xml_call(f"{CALL2}NAME\n", CALL2_END, "<|tool_arg:start|>KEY<|tool_arg:value|>", "<|tool_arg:end|>\n"),

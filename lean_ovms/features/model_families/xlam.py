@@ -14,7 +14,6 @@ class XlamCalls(JsonCalls):
 
     tags = (FENCE, "[TOOL_CALLS]", "<tool_call>")
     noise = ("<|eot_id|>", "<|im_end|>")
-    keep_special_tokens = True
     at_start = True
 
     def read(self, tag: str) -> Steps[bool]:

@@ -54,6 +54,7 @@ class XmlCalls(Syntax):
             cls.between = Tags([*cls.keys, *cls.ends, *filter(None, [cls.block_end])])
             breaks = [f"\n{tag}" for tag in (*cls.keys, *cls.ends)] if cls.open_ended else []
             cls.value_ends = Tags([cls.value_end, *breaks, *cls.ends])
+            cls.inside = (*cls.keys, *cls.keys.values(), cls.value_end, *cls.ends, cls.call_tag)
             cls.followers = Tags([*cls.between.all, *cls.noise])
             cls.after_call = Tags([*cls.tags, *cls.noise, *filter(None, [cls.call_tag, cls.block_end])])
 

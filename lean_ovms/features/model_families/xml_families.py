@@ -37,7 +37,6 @@ class InvokeCalls(XmlCalls):
     open_ended = True
     ends = ("</invoke>",)
     trim = False
-    keep_special_tokens = True
 
 
 def _invoke_form(begin: str, end: str) -> CallForm:
@@ -95,7 +94,7 @@ class ThinkingAsContent(Syntax):
         return ReasoningForm(start=cls.start_tag, end="</think>", opened=cls.opened)
 
 
-_SEED = {"noise": ("<seed:bos>", "<seed:eos>"), "keep_special_tokens": True}
+_SEED = {"noise": ("<seed:bos>", "<seed:eos>")}
 
 # dots.llm.
 DOTS = ModelFamily(
@@ -109,7 +108,6 @@ GLM4_MOE = ModelFamily(
     tools=KeyValueOrJson.variant(
         tags=("<tool_call>", "</tool_call>"),
         noise=("<|observation|>", "<|user|>", "<|endoftext|>"),
-        keep_special_tokens=True,
         elements=KeyValueCalls.variant(
             tags=("<tool_call>",),
             noise=("<|observation|>", "<|user|>", "<|endoftext|>"),
@@ -129,7 +127,6 @@ MINICPM5 = ModelFamily(
     tools=XmlCalls.variant(
         tags=('<function name="',),
         noise=("<s>", "</s>", "<|im_end|>"),
-        keep_special_tokens=True,
         keys={'<param name="': '">', "<param name='": "'>"},
         after_name='">',
         value_end="</param>",
@@ -137,7 +134,7 @@ MINICPM5 = ModelFamily(
         cdata=True,
         python=True,
     ),
-    thinking=ThinkTags.variant(noise=("<s>", "</s>", "<|im_end|>", "</think>"), keep_special_tokens=True),
+    thinking=ThinkTags.variant(noise=("<s>", "</s>", "<|im_end|>", "</think>")),
     form=CallForm(
         one=xml_call('<function name="NAME">', "</function>", '<param name="KEY">', "</param>"),
         between="\n",
@@ -151,13 +148,11 @@ MINIMAX_M2 = ModelFamily(
         block_end="</minimax:tool_call>",
         noise=("[e~[",),
     ),
-    thinking=ThinkTags.variant(
-        starts_open=True, breaks=("<minimax:tool_call>",), noise=("[e~[",), keep_special_tokens=True
-    ),
+    thinking=ThinkTags.variant(starts_open=True, breaks=("<minimax:tool_call>",), noise=("[e~[",)),
     form=_invoke_form("<minimax:tool_call>", "</minimax:tool_call>"),
 )
 # For clients of MiniMax M2 that want the thinking in the content.
-MINIMAX_M2_APPEND_THINK = ModelFamily(thinking=ThinkingAsContent.variant(noise=("[e~[",), keep_special_tokens=True))
+MINIMAX_M2_APPEND_THINK = ModelFamily(thinking=ThinkingAsContent.variant(noise=("[e~[",)))
 # Qwen3-Coder, Qwen3.5 and later.
 QWEN3CODER = ModelFamily(
     tools=FunctionCalls.variant(tags=("<tool_call>", "<function=", "</tool_call>"), block_end="</tool_call>"),
@@ -188,7 +183,6 @@ STEP3 = ModelFamily(
     tools=StepCalls.variant(
         tags=("<｜tool_call_begin｜>", '<steptml:invoke name="'),
         noise=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>", "<|EOT|>"),
-        keep_special_tokens=True,
         call_tag='<steptml:invoke name="',
         keys={'<steptml:parameter name="': '">'},
         after_name='">',

@@ -346,7 +346,7 @@ def test_an_object_of_any_members_may_have_any_arguments_in_elements(guidance, f
 
 
 def test_these_are_the_families_with_elements():
-    assert len(WORDS) == 16
+    assert len(WORDS) == 17
 
 
 def test_a_required_property_that_is_not_allowed_is_an_error(guidance):

@@ -116,7 +116,7 @@ def test_detection_on_real_templates() -> None:
 
 
 ACME = ModelFamily(
-    tools=EnclosedJson.variant(tags=("<acme:call>", "</acme:call>"), keep_special_tokens=True),
+    tools=EnclosedJson.variant(tags=("<acme:call>", "</acme:call>")),
     form=CallForm(one=in_json(around=("<acme:call>", "</acme:call>")), trigger="<acme:call>"),
 )
 
@@ -142,13 +142,18 @@ def test_without_them_answers_are_text_whatever_the_template_shows() -> None:
         parse(["--without", "model_families", "--tool_parser", "gptoss"], {})
 
 
-def test_special_tokens_are_shown_to_the_parsers_that_read_them_alone() -> None:
+def test_parsers_are_shown_the_special_tokens_that_they_read() -> None:
     output = OutputParams(parse=True, tools=tuple(TOOLS))
-    for tool, reasoning, shown in (("hermes3", "qwen3", False), ("lfm2", "qwen3", True), ("none", "gptoss", True)):
-        config = Config(tool_parser=tool, reasoning_parser=reasoning)
-        _, tags = answer_format(config, "x").parser(output, "")
-        assert bool(tags) is shown
-        assert not shown or tool == "none" or {"<think>", "<|tool_call_start|>", "<|im_end|>"} <= {*tags}
+    rows = (
+        ("hermes3", "qwen3", {"<tool_call>", "</tool_call>", "<think>", "</think>"}),
+        ("lfm2", "qwen3", {"<think>", "<|tool_call_start|>", "<|im_end|>"}),
+        ("gemma4", "none", {"<|tool_call>", '<|"|>'}),
+        ("none", "gptoss", {"<|channel|>", "<|end|>"}),
+        ("none", "none", set()),
+    )
+    for tool, reasoning, read in rows:
+        _, tags = answer_format(Config(tool_parser=tool, reasoning_parser=reasoning), "x").parser(output, "")
+        assert read <= {*tags}
 
 
 def test_reasoning_that_is_not_wanted_is_text_unless_calls_are_read_by_the_same_parser() -> None:

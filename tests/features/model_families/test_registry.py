@@ -54,7 +54,7 @@ def test_without_parsers_everything_is_text() -> None:
     assert parser.feed("<think>") == [Text("<think>")]
     assert parser.feed("") == []
     assert parser.finish() == []
-    assert not parser.keep_special_tokens
+    assert parser.tags == ()
 
 
 def test_a_name_goes_out_before_the_arguments_and_arguments_as_they_come() -> None:
