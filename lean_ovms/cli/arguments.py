@@ -480,18 +480,21 @@ def underscored(argument: str) -> str:
 def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
     """Returns the options in a JSON file, which has one key for each. Raises StartError."""
     try:
-        found = files.read(Path(path))
+        found = files.read(Path(path), files.unique)
     except OSError as error:
         raise StartError(f"--options_file {path}: {error.strerror}") from None
     except ValueError as error:
         raise StartError(f"--options_file {path} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise StartError(f"--options_file {path} must contain a JSON object")
-    values = {}
+    values: dict[str, Any] = {}
+    known = [row.name for row in rows.values() if row.name != "options_file" and not row.metadata["secret"]]
     for key, value in found.items():
         name = key.replace("-", "_")
-        if name not in rows or name == "options_file" or rows[name].metadata["secret"]:
-            near = difflib.get_close_matches(name, rows, 1)
+        if name in values:
+            raise StartError(f"--options_file {path}: {name} is set twice")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
             raise StartError(f"--options_file {path}: there is no option {key!r}" + (f" ({near[0]}?)" if near else ""))
         try:
             values[name] = from_json(value, type(rows[name].default))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 
 from ..api.keys import kind_of
 from ..config import Config, listed
 from ..config.options import PRESENT_DIRECTORY, read_object
 from ..errors import BadRequest, WrongOptions
 from ..manifest import named
+
+IN_A_HEADER = re.compile(r"[^\x00-\x1f\x7f]+")
 
 
 def checked(config: Config) -> Config:
@@ -22,7 +25,11 @@ def checked(config: Config) -> Config:
         if path and not os.path.isdir(path):  # Path.is_dir() raises where a directory above it cannot be read
             raise WrongOptions(f"--{row.name} {path}: no such directory")
     _check_defaults(config)
-    return config.replace(api_key=kind_of(config).own_key(config))
+    given = kind_of(config).own_key(config)
+    key = given.strip()  # a secret often ends with a line break
+    if given and not IN_A_HEADER.fullmatch(key):
+        raise WrongOptions("the API key must be one line of text that is not blank")
+    return config.replace(api_key=key)
 
 
 def _check_defaults(config: Config) -> None:

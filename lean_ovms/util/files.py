@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -112,10 +113,18 @@ def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read(path: Path) -> Any:
-    """Returns the value in a JSON file. Raises OSError, or ValueError if it is not JSON or nested too deeply."""
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object, as the `object_pairs_hook` of json.loads. Raises ValueError for a repeated name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object contains the same name twice")
+    return found
+
+
+def read(path: Path, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Returns the value in a JSON file, whose objects `hook` may make or refuse. Raises OSError and ValueError."""
     try:
-        return json.loads(read_bytes(path))
+        return json.loads(read_bytes(path), object_pairs_hook=hook)
     except RecursionError as error:
         raise ValueError(str(error)) from None
 

@@ -31,6 +31,9 @@ async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_a
     response = await get(app, CHAT)
     assert response.status == 405
     assert ("Allow", "POST") in response.headers
+    response = await post(app, "/health", {})
+    assert ("Allow", "GET, HEAD") in response.headers
+    assert (await whole(response))["error"]["message"] == "/health accepts GET, not POST"
 
 
 async def test_what_reports_on_the_server_is_served_beyond_the_limit_of_connections(make_app: MakeApp) -> None:

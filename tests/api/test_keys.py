@@ -7,8 +7,10 @@ import hmac
 
 import pytest
 
-from lean_ovms.api.keys import ApiKeys
+from lean_ovms.api.keys import ApiKeys, bearer, kind_of
 from lean_ovms.config import Config
+from lean_ovms.errors import WrongOptions
+from lean_ovms.server.checks import checked
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, post
 from tests.fakes import say
@@ -37,3 +39,18 @@ def test_t14_it_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) ->
     assert keys.find(Request("POST", CHAT, headers={"x-api-key": sent})) is not None
     digest = hashlib.sha256("sécret".encode()).digest()
     assert compared == [(digest, digest)]
+
+
+@pytest.mark.parametrize("without", ["", "named_keys"])
+@pytest.mark.parametrize("key", ["secret\n", " secret", "schlüssel", "voilà", "Å", "鍵"])
+def test_a_key_in_any_alphabet_is_found_without_the_blanks_around_it(key: str, without: str) -> None:
+    config = checked(Config(fake_engine=True, api_key=key, without=without))
+    headers = {"authorization": bearer(config.api_key)}
+    assert kind_of(config)(config).find(Request("POST", CHAT, headers=headers)) is not None
+    assert headers["authorization"].encode("latin-1") == f"Bearer {key.strip()}".encode()
+
+
+@pytest.mark.parametrize("key", ["\n", "  ", "a\nb", "a\x7f"])
+def test_a_key_that_no_client_can_send_stops_the_start(key: str) -> None:
+    with pytest.raises(WrongOptions, match="the API key must be one line of text that is not blank"):
+        checked(Config(fake_engine=True, api_key=key))

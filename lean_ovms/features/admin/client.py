@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...api.keys import bearer
 from ...config import Config
 from ...errors import CommandFailed, StartError
 from ...manifest import ENCRYPTION
@@ -58,7 +59,7 @@ class ServerClient:
         self._root = "" if parts.scheme == "unix" else urlsplit(self.url).path
         self._headers = {"Content-Type": "application/json", "Connection": "close"}
         if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+            self._headers["Authorization"] = bearer(api_key)
         self._own = own
 
     def check(self, path: str) -> None:
@@ -143,7 +144,7 @@ class ServerClient:
                 if answer.status >= http.client.BAD_REQUEST:
                     raise CommandFailed(_message(answer))
                 yield answer
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: not the name of a host
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
             raise CommandFailed(f"no answer from {self.url}: {reason}") from None
 

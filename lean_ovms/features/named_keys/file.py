@@ -17,7 +17,7 @@ from ...api.keys import digest_of
 from ...config import Config
 from ...errors import WrongOptions
 from ...observability.logging import safe
-from ...util.files import open_regular
+from ...util.files import open_regular, unique
 from .feature import KeyOptions
 
 ADMIN, INFERENCE = "admin", "inference"
@@ -81,7 +81,7 @@ def read_keys(config: Config) -> KeyTable:
         text, public = _text(path)
         # Otherwise the comment in the first line would become the key.
         if text.lstrip().startswith("{") or HASH_MEMBER in text:
-            keys = _named_keys(json.loads(text, object_pairs_hook=_without_duplicates))
+            keys = _named_keys(json.loads(text, object_pairs_hook=unique))
             return KeyTable(keys, named=True, public=public)
         first, *_ = [*text.splitlines(), ""]
         if not first.strip():
@@ -112,13 +112,6 @@ def _text(path: str) -> tuple[str, bool]:
     if len(data) > MAX_FILE_BYTES:
         raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
     return data.decode("utf-8-sig"), public
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("an object contains the same name twice")
-    return members
 
 
 def _named_keys(root: Any) -> tuple[KeySpec, ...]:

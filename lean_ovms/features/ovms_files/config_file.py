@@ -228,7 +228,7 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
 def load(path: Path) -> Any:
     """Returns the JSON value in the file. Raises StartError."""
     try:
-        return files.read(path)
+        return files.read(path, files.unique)
     except FileNotFoundError:
         raise StartError(f"the configuration file {path} does not exist", reason="Config file not found.") from None
     except OSError as error:

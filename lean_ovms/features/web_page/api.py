@@ -90,12 +90,20 @@ async def handle_file(request: Request, services: Services) -> Response:
 
 def _send(request: Request, file: WebFile) -> Response:
     headers = [*SAFETY, ("ETag", file.etag), ("Cache-Control", "no-cache"), ("Vary", "Accept, Accept-Encoding")]
-    if file.etag in request.headers.get("if-none-match", ""):
+    known = request.headers.get("if-none-match", "")
+    if file.etag in known or known == "*":
         return Response(304, headers)
     headers.append(("Content-Type", f"{file.media_type}; charset=utf-8"))
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if _accepts_gzip(request.headers.get("accept-encoding", "")):
         return Response(200, [*headers, ("Content-Encoding", "gzip")], file.compressed)
     return Response(200, headers, file.content)
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    """Returns whether an Accept-Encoding header names gzip with a weight other than 0 (RFC 9110 12.5.3)."""
+    weights = {coding.strip(): weight.strip() for coding, _, weight in (x.partition(";") for x in accepted.split(","))}
+    weight = weights.get("gzip")
+    return weight == "" or bool(weight and weight.removeprefix("q=").strip("0."))
 
 
 @cache

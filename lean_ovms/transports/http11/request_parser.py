@@ -315,8 +315,8 @@ def parse_with_h11(raw: bytes) -> RequestHead:
     try:
         event = connection.next_event()
     except h11.RemoteProtocolError as error:
-        # h11 appends the offending bytes after a colon; the client has them already
-        raise _malformed(str(error).partition(":")[0], error.error_status_hint) from None
+        # h11 appends the offending bytes; the client has them already
+        raise _malformed(str(error).partition(": b")[0], error.error_status_hint) from None
     assert isinstance(event, h11.Request)
     return _head_from_h11(event)
 

@@ -236,6 +236,7 @@ def test_a_directory_stands_for_the_config_json_in_it(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "is not valid JSON"),
+        ('{"model_config_list": [], "model_config_list": []}', "an object contains the same name twice"),
         ("[]", "must contain a JSON object"),
         ("{}", "has no model_config_list"),
         ('{"model_config_list": {}}', "model_config_list must be a list"),

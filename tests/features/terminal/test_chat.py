@@ -309,3 +309,8 @@ def test_a_conversation_on_a_terminal(script: ScriptedServer, tmp_path: Path) ->
     history = tmp_path / "lean_ovms" / "chat_history"
     assert history.stat().st_mode & 0o77 == 0
     assert "/system You are a cat\nhello\n" in history.read_text()
+
+
+def test_a_name_that_no_host_can_have_is_no_answer() -> None:
+    with pytest.raises(CommandFailed, match=r"no answer from http://a\.\.b: "):
+        ServerClient("http://a..b").models()

@@ -74,6 +74,17 @@ async def test_files_are_compressed_and_sent_once(make_app: MakeApp, name: str) 
     etag = dict(plain.headers)["ETag"]
     again = await get(app, f"/web/{name}", if_none_match=etag)
     assert (again.status, again.body) == (304, b"")
+    assert (await get(app, f"/web/{name}", if_none_match="*")).status == 304
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip", True), ("br, gzip;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.000, br", False), ("x-gzip2", False)],
+)
+async def test_it_is_compressed_only_for_those_who_accept_it(make_app: MakeApp, accepted: str, packed: bool) -> None:
+    app, _ = await make_app()
+    headers = dict((await get(app, "/web/main.js", accept_encoding=accepted)).headers)
+    assert ("Content-Encoding" in headers) == packed
 
 
 @pytest.mark.slow

@@ -181,6 +181,12 @@ def test_an_error_text_does_not_repeat_the_request() -> None:
     assert error["message"] == "malformed HTTP request: illegal header line"
 
 
+def test_an_error_text_names_a_header_with_its_colon() -> None:
+    status, error = refused(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n")
+    assert status == 501
+    assert error["message"] == "malformed HTTP request: Only Transfer-Encoding: chunked is supported"
+
+
 # --- refusals
 
 
