@@ -227,7 +227,7 @@ class MethodNotAllowed(RequestError):
         self.allow = allow
 
     def headers(self) -> list[tuple[str, str]]:
-        return [("Allow", self.allow)]
+        return [("Allow", self.allow.replace("GET", "GET, HEAD"))]  # every path that has the one has the other
 
 
 class RequestTimeout(RequestError):

@@ -210,8 +210,7 @@ class App:
         methods = self._table.methods(request.path)
         if methods:
             allow = ", ".join(methods)
-            message = f"{safe(request.path)} accepts {allow}, not {safe(request.method)}"
-            raise MethodNotAllowed(message, allow=f"{allow}, HEAD" if "GET" in methods else allow)
+            raise MethodNotAllowed(f"{safe(request.path)} accepts {allow}, not {safe(request.method)}", allow=allow)
         near = self._table.suggest(request.path)
         advice = f"; did you mean {near}?" if near else self._advice
         raise NotFound(f"Invalid request URL: {safe(request.path)}{advice}")

@@ -76,7 +76,7 @@ class ApiKeys:
         secrets = [bearer] if scheme.lower() == "bearer" else []
         secrets += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
         secrets += [request.api_key] if request.api_key else []
-        # Blanks only: a character of another alphabet may have a byte that latin-1 takes for white space.
+        # Not all that latin-1 takes for white space: it may be a byte of a letter of another alphabet.
         digests = [hashlib.sha256(secret.strip(" \t").encode("latin-1", "replace")).digest() for secret in secrets]
         matches = [key for one in digests for key in self.keys if hmac.compare_digest(one, key.digest)]
         return matches[0] if matches else None
@@ -111,11 +111,6 @@ def kind_of(config: Config) -> type[ApiKeys]:
     """Returns the class of the keys of a server with these options."""
     found: type[ApiKeys] | None = config.part(API_KEYS)
     return found or ApiKeys
-
-
-def bearer(secret: str) -> str:
-    """Returns the Authorization header with a key, each of whose characters stands for a byte."""
-    return f"Bearer {secret}".encode().decode("latin-1")
 
 
 def digest_of(secret: str) -> bytes:

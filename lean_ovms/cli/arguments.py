@@ -488,13 +488,13 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise StartError(f"--options_file {path} must contain a JSON object")
     values: dict[str, Any] = {}
-    known = [row.name for row in rows.values() if row.name != "options_file" and not row.metadata["secret"]]
+    rows = {name: row for name, row in rows.items() if name != "options_file" and not row.metadata["secret"]}
     for key, value in found.items():
         name = key.replace("-", "_")
         if name in values:
             raise StartError(f"--options_file {path}: {name} is set twice")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+        if name not in rows:
+            near = difflib.get_close_matches(name, rows, 1)
             raise StartError(f"--options_file {path}: there is no option {key!r}" + (f" ({near[0]}?)" if near else ""))
         try:
             values[name] = from_json(value, type(rows[name].default))

@@ -253,9 +253,3 @@ def _flush_stdout() -> int:
 def _print_error(message: object, status: int) -> int:
     print(f"lean_ovms: {message}", file=sys.stderr)
     return status
-
-
-def require(condition: object, message: str) -> None:
-    """Raises WrongOptions with the message unless the condition holds."""
-    if not condition:
-        raise WrongOptions(message)

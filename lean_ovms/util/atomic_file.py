@@ -20,25 +20,19 @@ def write(path: Path, text: str, mode: int = DEFAULT_MODE) -> None:
     with contextlib.suppress(FileNotFoundError):
         if read_bytes(target) == text.encode():
             return
+        mode = stat.S_IMODE(target.stat().st_mode)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fchmod(file.fileno(), _mode(target, mode))
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(name, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
-
-
-def _mode(path: Path, of_new: int) -> int:
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except FileNotFoundError:
-        return of_new
 
 
 @contextlib.contextmanager

@@ -20,10 +20,6 @@ class Spool:
         self._descriptor = -1
         self._descriptor = _anonymous_file()
 
-    @property
-    def closed(self) -> bool:
-        return self._descriptor < 0
-
     def write(self, data: memoryview) -> None:
         """Appends bytes. Raises OSError."""
         while data:

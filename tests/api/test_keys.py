@@ -7,9 +7,10 @@ import hmac
 
 import pytest
 
-from lean_ovms.api.keys import ApiKeys, bearer, kind_of
+from lean_ovms.api.keys import ApiKeys, kind_of
 from lean_ovms.config import Config
 from lean_ovms.errors import WrongOptions
+from lean_ovms.features.admin.client import bearer
 from lean_ovms.server.checks import checked
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, post

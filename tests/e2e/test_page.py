@@ -134,13 +134,17 @@ def texts(body: dict[str, Any]) -> list[str]:
 
 
 def answer_with(
-    page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None, finish: str | None = None
+    page: Any,
+    *deltas: dict[str, Any],
+    usage: dict[str, Any] | None = None,
+    finish: str | None = None,
+    end: str = "data: [DONE]\n\n",
 ) -> None:
     """Answers every chat request from now on with these deltas in place of the model. `finish` is the finish reason."""
     chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}] * bool(finish)
     chunks += [{"choices": [], "usage": usage}] * bool(usage)
-    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + end
     page.unroute(CHATS)
     page.route(CHATS, lambda route: route.fulfill(content_type="text/event-stream", body=body))
 
@@ -379,8 +383,31 @@ def test_a_failed_answer_is_no_message_and_can_be_tried_again(
     answer_with(page, {"content": "Both."})
     page.clock.run_for(1000 * wait + 1000)
     assert texts(sent(page, page.get_by_role("button", name="Try again").click)) == ["one", "two"]
-    page.get_by_text("Both.").wait_for()
+    page.locator("#messages").get_by_text("Both.").wait_for()
     assert (page.locator(".failed").count(), page.locator(".message").count()) == (0, 3)
+
+
+def test_an_answer_without_an_end_was_lost_and_can_be_continued(page: Any) -> None:
+    answered(page, "one", {"content": "Ha"}, end="")
+    page.locator(".failed", has_text="The connection was lost.").wait_for()
+    answer_with(page, {"content": "lf."})
+    page.get_by_role("button", name="Continue").click()
+    page.locator("#messages").get_by_text("Half.").wait_for()
+    assert page.locator(".failed").count() == 0
+
+
+def test_a_screen_reader_is_told_what_is_new(page: Any) -> None:
+    said = page.locator("#said")
+    answered(page, "one", {"content": "First."})
+    assert said.text_content() == "First."
+    answered(page, "two", {"content": "Second."})
+    assert said.text_content() == "Second."
+    page.unroute(CHATS)
+    page.route(CHATS, lambda route: route.fulfill(status=400, json={"error": {"message": "It is wrong."}}))
+    ask(page, "three")
+    page.locator(".failed").wait_for()
+    assert said.text_content() == "It is wrong."
+    assert page.locator("[aria-live] .message, [role=status] .message").count() == 0
 
 
 def test_the_server_view_shows_models_and_load(page: Any) -> None:
@@ -535,9 +562,9 @@ def test_an_answer_that_is_made_again_and_an_edited_question_keep_what_was_there
     write(page.get_by_label("Edited message"), "second")
     assert texts(sent(page, page.locator(".editor").get_by_role("button", name="Send").click)) == ["second"]
     page.locator(".user .pager", has_text="2/2").wait_for()
-    page.get_by_text("Three.").wait_for()
+    page.locator("#messages").get_by_text("Three.").wait_for()
     page.reload()
-    page.get_by_text("Three.").wait_for()
+    page.locator("#messages").get_by_text("Three.").wait_for()
     assert page.inner_text(".user .pager") == "2/2"
     page.locator(".user").get_by_role("button", name="Previous version").click()
     assert page.inner_text(".message.user .body") == "first"
@@ -647,7 +674,7 @@ def test_speech_becomes_text_of_the_message(page: Any) -> None:
     serve(page, {"id": "m", "task": "text_generation"}, {"id": "ears", "task": "speech2text"})
     page.locator("#dictate:visible").wait_for()
     event = {"type": "transcript.text.done", "text": "three one"}
-    body = f"data: {json.dumps(event)}\n\n"
+    body = f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n"
     page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
     write(page.locator("#text"), "Say:")
     page.set_input_files("#file-input", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"})
@@ -676,7 +703,7 @@ def test_a_tool_call_is_answered_by_hand(page: Any) -> None:
     write(page.locator(".call textarea"), "2")
     answer_with(page, {"reasoning_content": "hm", "content": "It is 2."})
     page.get_by_role("button", name="Send the result").click()
-    page.get_by_text("It is 2.").wait_for()
+    page.locator("#messages").get_by_text("It is 2.").wait_for()
     assert page.locator(".message details.thought").count() == page.locator(".message details.call").count() == 1
 
 
@@ -705,7 +732,7 @@ def test_an_image_is_attached_and_sent(page: Any) -> None:
     text, image = sent(page, lambda: ask(page, "What is this?"))["messages"][0]["content"]
     assert text == {"type": "text", "text": "What is this?"}
     assert b64decode(image["image_url"]["url"].removeprefix("data:image/png;base64,")) == png
-    page.get_by_text("A dot.").wait_for()
+    page.locator("#messages").get_by_text("A dot.").wait_for()
     assert page.locator(".message.user img").count() == 1
 
 
@@ -931,16 +958,16 @@ def test_a_second_press_while_the_browser_asks_for_the_microphone_ends_the_recor
 
 def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> None:
     with start_process(
-        "--fake_engine", "--model_name", "private-one", "--protect_models", env={"API_KEY": "secret"}
+        "--fake_engine", "--model_name", "private-one", "--protect_models", env={"API_KEY": "voilà"}
     ) as process:
         process.wait_for("ready: private-one")
         with watched(browser, process.url) as page:
             page.get_by_text("The server needs an API key.").wait_for()
             assert "private-one" not in page.content()
-            for key in ("guess", "secret"):
+            for key in ("guess", "鍵", "voilà"):
                 write(page.locator("#key"), key)
                 page.press("#key", "Enter")
-                if key == "guess":
+                if key != "voilà":
                     page.get_by_text("The server refused this key.").wait_for()
             page.locator("#model option").first.wait_for(state="attached")
             assert page.input_value("#model") == "private-one"

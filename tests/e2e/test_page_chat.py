@@ -50,7 +50,7 @@ def test_an_answer_that_was_cut_off_is_continued(page: Any) -> None:
     body = sent(page, lambda: going_on.press("Enter"))
     assert body["messages"][-1] == {"role": "assistant", "content": "One, two,"}
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
-    page.get_by_text("One, two, three.").wait_for()
+    page.locator("#messages").get_by_text("One, two, three.").wait_for()
     page.get_by_text("6 completion tokens").wait_for()
     assert (page.locator(".message").count(), going_on.count(), page.inner_text("#context-text")[:2]) == (2, 0, "16")
     body = sent(page, lambda: ask(page, "Go on."))
@@ -69,7 +69,7 @@ def test_a_conversation_that_is_too_long_goes_on_without_its_oldest_messages(pag
     for text in ("one", "two"):
         answer_with(page, {"content": f"{text}."})
         ask(page, text)
-        page.get_by_text(f"{text}.", exact=True).wait_for()
+        page.locator("#messages").get_by_text(f"{text}.", exact=True).wait_for()
     page.route(CHATS, fits_three)
     ask(page, "three")
     answer_with_rest = page.get_by_role("button", name="Leave out the oldest messages")

@@ -58,13 +58,13 @@ def test_a_tool_of_the_page_runs_after_it_is_allowed(page: Any) -> None:
     answer_with(page, {"content": "It is 98."})
     body = sent(page, lambda: run.press("Enter"))
     assert results(body) == ["98"]
-    page.get_by_text("It is 98.").wait_for()
+    page.locator("#messages").get_by_text("It is 98.").wait_for()
     assert (box.evaluate("box => box.open"), box.locator(".call-state").inner_text()) == (False, "Done")
     assert page.locator(".message").count() == 3  # the result is shown within its call
     box.locator("summary").press("Enter")
     assert box.locator("pre").all_inner_texts() == ['{\n  "expression": "2 * (3 + sqrt(16)) ^ 2"\n}', "98"]
     page.reload()
-    page.get_by_text("It is 98.").wait_for()
+    page.locator("#messages").get_by_text("It is 98.").wait_for()
     assert box.locator(".call-state").inner_text() == "Done"
 
 
@@ -79,7 +79,7 @@ def test_calls_are_declined_and_mistakes_are_told_to_the_model(page: Any) -> Non
     write(page.get_by_label("Result of other"), "7")
     body = sent(page, lambda: page.get_by_role("button", name="Send the result").press("Enter"))
     assert results(body) == ["The user declined this call.", "Error: the end is no number", "7"]
-    page.get_by_text("Sorry.").wait_for()
+    page.locator("#messages").get_by_text("Sorry.").wait_for()
 
 
 def test_tools_of_servers_run_in_turns_up_to_a_limit(page: Any) -> None:

@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...api.keys import bearer
 from ...config import Config
 from ...errors import CommandFailed, StartError
 from ...manifest import ENCRYPTION
@@ -173,6 +172,11 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def bearer(secret: str) -> str:
+    """Returns the Authorization header for a key, with one character for each byte of it, as headers are read."""
+    return f"Bearer {secret}".encode().decode("latin-1")
 
 
 def address(config: Config) -> str:

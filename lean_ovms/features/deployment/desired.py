@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...cli.commands import CheckedSource, Sources, require
+from ...cli.commands import CheckedSource, Sources
 from ...composition import TEXT_GENERATION, compose
 from ...config import PER_MODEL, Config, listed
 from ...errors import StartError, WrongOptions, counted
@@ -195,6 +195,12 @@ class ServedModels(Sources):
             checks.checked(config)
             return fetched(config)
         return _prepared(config) if config.model_path and not config.without_model else config
+
+
+def require(condition: object, message: str) -> None:
+    """Raises WrongOptions with the message unless the condition holds."""
+    if not condition:
+        raise WrongOptions(message)
 
 
 def fetched(config: Config) -> Config:

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 from ...api.app import App
-from ...api.keys import bearer
 from ...api.response import whole_body
 from ...cli.keywords import of_keywords
 from ...config import Config
@@ -21,6 +20,7 @@ from ...server.run import drain
 from ...transports.http11.server import Server
 from ...types import Json, Request, Response
 from ...types.push import StreamIterator
+from ..admin.client import bearer
 from ..asgi.adapter import asgi
 from .websocket import Closed, LocalWebSocket, WebSocketRefused, connect
 

@@ -8,12 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ...cli.commands import require
 from ...config import Config
 from ...engine.client import prestart
 from ...manifest import INPUT_EMBEDDINGS
 from ...repository import model_dir
-from ..deployment.desired import check_task, served, write_settings
+from ..deployment.desired import check_task, require, served, write_settings
 from . import pull as pulls
 from .client import open_hub
 from .feature import HubOptions

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ...cli.commands import require
 from ...config import Config
 from ...errors import StartError
 from ...repository import model_dir, model_file
-from ..deployment.desired import write_settings
+from ..deployment.desired import require, write_settings
 from . import config_editor, config_file
 from .feature import CONFIG, GRAPH, OvmsFileOptions
 

@@ -7,7 +7,8 @@ const KEY = "lean_ovms.key";
 
 export const address = (path) => new URL(path, document.baseURI).href;
 export const key = () => sessionStorage.getItem(KEY) || "";
-const headers = (more = {}) => (key() ? { ...more, Authorization: "Bearer " + key() } : more);
+const headers = (more = {}) => (key() ? { ...more, Authorization: "Bearer " + asBytes(key()) } : more);
+const asBytes = (text) => String.fromCharCode(...new TextEncoder().encode(text)); // a header takes no other characters
 
 // The form for the API key. It shows after the server has refused a request; entered: what to do with a new key.
 export function startKey(entered) {
@@ -105,7 +106,8 @@ async function* texts(answer) {
   }
 }
 
-// The data of each server-sent event, parsed. Throws ServerError for an event with an error.
+// The data of each server-sent event, parsed. Throws ServerError for an event with an error, and TypeError, as fetch does, for a
+// stream that breaks off.
 export async function* events(answer) {
   let rest = "";
   for await (const part of texts(answer)) {
@@ -120,4 +122,5 @@ export async function* events(answer) {
       yield event;
     }
   }
+  throw new TypeError("the stream has no end");
 }

@@ -178,6 +178,7 @@ async function answer(parent, cut = null) {
   const message = cut || { role: "assistant", content: "", model: model.id };
   const mine = new AbortController();
   setRunning(mine);
+  tell();
   draw();
   if (cut) byId("messages").lastChild.remove();
   else tree.add(conversation, parent, message);
@@ -200,7 +201,7 @@ async function answer(parent, cut = null) {
   }
   delete message.progress;
   if (running === mine) setRunning(null);
-  if (conversation === current) redraw();
+  if (conversation === current) (redraw(), tell(tree.path(current).at(-1)));
   await conversations.save(conversation);
   if (loads) await readModels();
 }
@@ -219,6 +220,12 @@ async function streamShortened(conversation, said, send) {
       left = next < 0 ? last : next;
     }
   }
+}
+
+// For screen readers: only what is new, since the whole conversation is drawn again at the end of an answer.
+function tell({ role, content, calls = [], failed } = {}) {
+  const asks = calls.map((call) => t("May {name} be called?", { name: call.function.name }));
+  byId("said").textContent = [role === "assistant" && content, ...asks, failed?.text].filter(Boolean).join("\n");
 }
 
 const length = (messages) => messages.reduce((sum, message) => sum + (message.content || "").length, 0);

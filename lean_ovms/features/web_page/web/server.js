@@ -11,6 +11,7 @@ const COLUMNS = ["Task", "Context", "Memory", "Device", "Pipeline"];
 const history = new Map(); // by the chart's name: { unit, most, values }
 let last = null;
 let visible = false;
+let asking = false;
 let listed = ""; // the models of the table, and their states
 let known = new Map(); // what /v1/models says of them
 let readModels;
@@ -30,6 +31,8 @@ export function setVisible(now) {
 }
 
 async function refresh() {
+  if (asking) return; // a connection that is lost for a while must not be flooded
+  asking = true;
   try {
     const { models, engines, load, options, version } = await get("server_info");
     byId("version").textContent = `lean_ovms ${version}`;
@@ -47,6 +50,7 @@ async function refresh() {
     showProblem(explain(error));
     if (error.status === 401 || error.status === 403) visible = false; // until the view or the key changes
   }
+  asking = false;
 }
 
 function drawOptions(options) {

@@ -357,7 +357,7 @@ async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> 
 async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech, in_file: bool) -> None:
     app, engine = await make_speech(root_path="/llm")  # the prefix is removed from the request's path
     taken: list[tuple[int, bool]] = []
-    engine.script = lambda data, params: taken.append((app.services.bodies.used, spool.closed)) or HELLO
+    engine.script = lambda data, params: taken.append((app.services.bodies.used, spool.fileno() < 0)) or HELLO
     request = form_request(f"/llm{TRANSCRIBE}", [("model", "w"), ("file", ("a.wav", plain_wav(20.0)))])
     spool = Spool()
     if in_file:
