@@ -16,8 +16,8 @@ from ....grammar import formats
 from ....types import Json
 from ...structured_output.child.structural_tag import is_lark
 from . import notations
-from .name_patterns import Match, merged
 from .rules import GrammarRules
+from .schema_forms import Match, Rewriter
 
 MAX_NESTING = 64
 HEADER = '%llguidance {"no_forcing": true}\n'
@@ -118,8 +118,10 @@ class RuleWriter(GrammarRules):
         if not isinstance(schema, dict | bool):
             raise GrammarInvalid("json_schema is not an object")
         if style in ("json", formats.ONE_LINE):
-            one_line = style == formats.ONE_LINE
-            return Expression(self.json(merged(schema, self.converters.match), one_line=one_line), False)
+            rewriter = Rewriter(self.converters.match)
+            name = self.json(rewriter.schema(schema), one_line=style == formats.ONE_LINE)
+            self.ignored |= rewriter.dropped
+            return Expression(name, False)
         return Expression(notations.write(style, schema, self), False)
 
     def _grammar(self, form: Json, depth: int) -> Expression:

@@ -14,6 +14,7 @@ from ....errors import GrammarInvalid
 from ....grammar.notations import STYLES, Gemma, ValueNotation
 from ....grammar.schema import NOTES, Schema, flat, resolved
 from .rules import GrammarRules
+from .schema_forms import limit_format
 
 MAX_CHOICES = 1000
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
@@ -157,6 +158,7 @@ class _Values:
     def string(self, schema: Any) -> str:
         """Returns the name of a rule for a string, with only the escapes that Python and JSON share."""
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
+        limit_format(kept)
         return self.writer.json({"type": "string", **kept}, json_allowed_escapes='nrt"\\')
 
     def key(self, name: str) -> str:

@@ -1,14 +1,17 @@
-"""patternProperties together with properties: every generated text ends, and satisfies both."""
+"""Schemas that llguidance does not enforce as they are written: every generated text ends, and is what they allow."""
 
 import json
 import random
+from itertools import chain, combinations, product
 
 import jsonschema
 import numpy as np
 import pytest
 
 from lean_ovms.errors import GrammarInvalid
-from lean_ovms.features.guidance.child.library import Guidance
+from lean_ovms.features.guidance.child.library import Guidance, _fits, _in_bytes, _match, read
+from lean_ovms.features.guidance.child.schema_forms import COUNTS, FORMAT_LENGTHS, Rewriter
+from lean_ovms.features.structured_output.schemas import closed
 from tests.cases import few_fast
 from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint
 
@@ -95,3 +98,69 @@ def test_a_pattern_that_is_none_is_refused(guidance):
     schema = {"type": "object", "properties": K, "patternProperties": {"(": INT}}
     with pytest.raises(GrammarInvalid):
         guidance.compile(constraint({"type": "json_schema", "json_schema": schema}))
+
+
+def accepts(schema, text):
+    """Returns whether a schema, closed and rewritten, allows a JSON text; True of no text if it cannot be compiled."""
+    try:
+        return _fits(_in_bytes(Rewriter(_match).schema(closed(schema)[0])), text)
+    except GrammarInvalid:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("required", [(), "b", "ac", "abc"])
+def test_numbers_of_properties_are_counted_beside_optional_ones(required):
+    """Each set of properties, for each least and greatest number of them."""
+    sets = chain.from_iterable(combinations("abc", size) for size in range(4))
+    texts = [json.dumps(dict.fromkeys(names, 1)) for names in sets]
+    for numbers in product((None, 0, 1, 2, 3, 4), repeat=2):
+        counts = {key: number for key, number in zip(COUNTS, numbers, strict=True) if number is not None}
+        schema = {"type": "object", "properties": dict.fromkeys("abc", INT), "required": [*required], **counts}
+        valid = jsonschema.Draft202012Validator(schema).is_valid
+        assert [accepts(schema, text) for text in texts] == [valid(json.loads(text)) for text in texts], counts
+
+
+def test_definitions_other_types_and_nested_objects_remain_in_a_counted_object():
+    properties = {**K, "n": {"$ref": "#/$defs/node"}, "m": INT}
+    node = {"type": ["object", "null"], "properties": properties, "minProperties": 2}
+    schema = {"$ref": "#/$defs/node", "$defs": {"node": node}}
+    assert all(accepts(schema, text) for text in ("null", '{"k": 1, "m": 2}', '{"n": null, "m": 2}'))
+    assert not any(accepts(schema, text) for text in ("7", '{"m": 2}', '{"k": 1, "n": {"m": 2}}'))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"properties": dict.fromkeys("abcdefghijklmno", INT)}, {"properties": {**K, "m": INT, "n": INT}, "anyOf": [True]}],
+    ids=["many", "beside others"],
+)
+def test_a_number_of_properties_that_is_not_counted_leaves_the_rest_enforced(more):
+    schema = closed({"type": "object", "minProperties": 2, "maxProperties": 9, **more})[0]
+    done = read({"format": {"type": "json_schema", "json_schema": schema}})
+    assert set(done.notices) <= set(COUNTS)
+    assert "minProperties" in done.notices
+    assert not any(key in done.text for key in COUNTS)
+    assert '"properties"' in done.text
+
+
+LONGEST = {
+    "date-time": "2026-12-01T23:59:59.123456789+23:59",
+    "time": "23:59:59.123456789+23:59",
+    "duration": "P" + "1" * 38 + "D",
+    "hostname": ".".join(["h" * 62] * 4),
+    "email": "x@" + ".".join(["h" * 62] * 4),
+}
+
+
+@pytest.mark.parametrize("style", ["json", "python_arguments"])
+@pytest.mark.parametrize("name", FORMAT_LENGTHS)
+def test_texts_in_formats_end(name, style):
+    """A model must not be able to write the digits of a fraction of a second forever."""
+    text = LONGEST[name]
+    assert len(text) <= FORMAT_LENGTHS[name]
+    for given, limit in ((None, FORMAT_LENGTHS[name]), (5000, FORMAT_LENGTHS[name]), (9, 9)):
+        schema = {"type": "string", "format": name, **({} if given is None else {"maxLength": given})}
+        arguments = {"properties": {"a": schema}}
+        written = read({"format": {"type": "json_schema", "json_schema": arguments, "style": style}}).text
+        assert f'"maxLength": {limit}' in written
+    assert accepts({"type": "string", "format": name}, json.dumps(text))
