@@ -184,7 +184,7 @@ class GemmaThinking(ThinkTags):
 
     start_tag = "<|channel>thought"
     end_tag = "<channel|>"
-    noise = _NOISE
+    noise = (*_NOISE, end_tag)  # which the model also writes after an answer
 
     def read(self, tag: str) -> Steps[bool]:
         yield from self.scanner.literal("\n")

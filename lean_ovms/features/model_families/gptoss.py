@@ -73,6 +73,8 @@ class Harmony(Syntax):
     def _message(self, role: str) -> Steps[bool]:
         """Reads a message from its channel on; `role` is the text between the author and the channel."""
         header, end = yield from self.scanner.head(_HEADER)
+        while end == CHANNEL:  # the model begins the header anew
+            header, end = yield from self.scanner.head(_HEADER)
         if end == CONSTRAIN:
             kind, end = yield from self.scanner.head(_HEADER)
             header += " " + kind

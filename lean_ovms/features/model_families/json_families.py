@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
 from .call_forms import in_json
 from .hermes import HERMES3
-from .json_calls import EnclosedJson, JsonCalls
+from .json_calls import EnclosedJson, JsonCalls, json_arguments
 from .scanner import Steps
 from .think_forms import SpelledThinkTags, ThinkThenAnswer
 from .think_tags import ThinkTags
+
+_NAME = re.compile(r"[\w.\-]*")
 
 
 class ListCalls(JsonCalls):
@@ -24,6 +28,27 @@ class ListCalls(JsonCalls):
 
     def read(self, tag: str) -> Steps[bool]:
         return (yield from self.scanner.space()) == "[" and (yield from super().read(tag))
+
+
+class LlamaCalls(JsonCalls):
+    """Reads objects, and calls of the form <function=NAME>{…}</function>, as Meta's instructions for own tools ask."""
+
+    tags = ("<|python_tag|>", "<function=")
+    noise = ("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>")
+    at_start = True
+    start_brackets = "[{"
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == self.tags[0]:
+            return (yield from super().read(tag))
+        name = yield from self.scanner.word(_NAME)
+        if not name or not (yield from self.scanner.literal(">")) or (yield from self.scanner.space()) != "{":
+            return False
+        self.out.call(name)
+        yield from json_arguments(self.out, self.out.arguments)
+        yield from self.scanner.space()
+        yield from self.scanner.literal("</function>")
+        return True
 
 
 _APRIEL_NOISE = ("[END FINAL RESPONSE]", "<|end|>")
@@ -93,12 +118,7 @@ JAMBA = ModelFamily(
 )
 # Llama 3: objects with ; between them, or a list, after the tag or as the whole answer. Code after the tag is text.
 LLAMA3 = ModelFamily(
-    tools=JsonCalls.variant(
-        tags=("<|python_tag|>",),
-        noise=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
-        at_start=True,
-        start_brackets="[{",
-    ),
+    tools=LlamaCalls,
     form=CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "'),
 )
 # Nemotron Nano 2: a list. Nemotron 3 writes calls as Qwen3-Coder does.

@@ -63,6 +63,6 @@ def _written(tool: Tool) -> Json:
 
 KIMI_K2 = ModelFamily(
     tools=KimiK2Calls,
-    thinking=ThinkTags.variant(breaks=(CALLS,)),
+    thinking=ThinkTags.variant(breaks=(CALLS, CALL)),
     form=CallForm(one=_written, before=CALLS, after=CALLS_END, trigger=CALLS),
 )

@@ -27,6 +27,7 @@ class MistralCalls(JsonCalls):
 
     tags = ("[TOOL_CALLS]",)
     noise = ("</s>",)
+    inside = ("[CALL_ID]", "[ARGS]")
     at_start = True
     args_needed = False
     """Whether a name counts only with [ARGS] after it."""

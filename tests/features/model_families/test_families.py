@@ -41,6 +41,8 @@ RULES = [
     ("functools", ("phi4", None)),
     ("[TOOL_CALLS][ARGS]", ("devstral", None)),
     ("[TOOL_CALLS]", ("mistral", None)),
+    ("[TOOL_CALLS][ARGS] [THINK][/THINK]", ("devstral", "mistral")),
+    ("[THINK][/THINK]", ("mistral", "mistral")),
     ("[AVAILABLE_TOOLS] [/AVAILABLE_TOOLS]", ("mistral", None)),
     ("[AVAILABLE_TOOLS]", (None, None)),
     ("<|python_tag|>", ("llama3", None)),
@@ -148,6 +150,7 @@ def test_parsers_are_shown_the_special_tokens_that_they_read() -> None:
         ("hermes3", "qwen3", {"<tool_call>", "</tool_call>", "<think>", "</think>"}),
         ("lfm2", "qwen3", {"<think>", "<|tool_call_start|>", "<|im_end|>"}),
         ("gemma4", "none", {"<|tool_call>", '<|"|>'}),
+        ("devstral", "none", {"[TOOL_CALLS]", "[ARGS]"}),
         ("none", "gptoss", {"<|channel|>", "<|end|>"}),
         ("none", "none", set()),
     )
