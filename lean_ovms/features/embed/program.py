@@ -41,6 +41,8 @@ __all__ = [
     "setup_logging",
 ]
 CHAT, DONE, REALTIME = "/v1/chat/completions", b"[DONE]", "/v1/realtime"
+LINES = ("Content-Type", "application/x-ndjson")
+"""The header of streams in which each line is an event, as those of Ollama's API are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class ClientError(Exception):
     """Raised for an error response."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
-        """Keeps the HTTP status and OpenAI's error object."""
+        """Keeps the HTTP status and the error object, which has a message; OpenAI's endpoints have more members."""
         super().__init__(f"{status}: {error.get('message', 'unknown error')}")
         self.status = status
         self.error = error
@@ -141,8 +143,9 @@ class Client:
             if isinstance(response.body, bytes):
                 _content(response.status, response.body)
                 return
+            read = _lines if LINES in response.headers else _blocks
             async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
-                async for block in _blocks(pieces):
+                async for block in read(pieces):
                     yield _event(block)
         finally:
             await response.aclose()
@@ -179,8 +182,23 @@ class Client:
 def _content(status: int, body: bytes) -> Any:
     content: Any = orjson.loads(body) if body else None
     if status >= 400:
-        raise ClientError(status, content["error"])
+        raise _refusal(status, content)
     return content
+
+
+def _refusal(status: int, content: Any) -> ClientError:
+    """Returns the exception for an error of any API; some have a text in place of OpenAI's error object."""
+    error = content.get("error") if isinstance(content, dict) else content
+    return ClientError(status, error if isinstance(error, dict) else {"message": str(error)})
+
+
+async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields each line that is not empty."""
+    rest = b""
+    async for data in body:
+        *lines, rest = (rest + data).split(b"\n")
+        for line in filter(None, lines):
+            yield line
 
 
 async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -196,6 +214,11 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 def _event(data: bytes) -> Any:
     event = orjson.loads(data)
-    if isinstance(event, dict) and isinstance(event.get("error"), dict) and "choices" not in event:
-        raise ClientError(500, event["error"])
+    if (
+        isinstance(event, dict)
+        and event.get("error")
+        and isinstance(event["error"], dict | str)
+        and "choices" not in event
+    ):
+        raise _refusal(500, event)
     return event

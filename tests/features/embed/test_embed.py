@@ -190,6 +190,27 @@ async def test_a_refusal_is_an_exception_with_openais_error() -> None:
             await client.chat_stream("x", temperature=9).__anext__()
 
 
+@pytest.mark.slow
+async def test_the_client_knows_the_errors_and_streams_of_every_api() -> None:
+    async with opened(**FAKE) as app:
+        client = Client(app)
+        asked: list[tuple[str, dict[str, Any], str]] = [
+            ("/api/chat", {"model": "none", "messages": []}, "none"),
+            ("/embed", {"inputs": "x"}, "not for embeddings"),
+            ("/v2/rerank", {"model": "none", "query": "x", "documents": ["y"]}, "none"),
+            ("/v1/messages", {"model": "none", "max_tokens": 1, "messages": []}, "none|messages"),
+        ]
+        for path, body, named in asked:
+            with pytest.raises(ClientError, match=named):
+                await client.post(path, body)
+        body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "options": {"num_predict": 4}}
+        lines = [line async for line in client.stream("/api/chat", body)]
+        assert [line["done"] for line in lines] == [*[False] * (len(lines) - 1), True]
+        assert "".join(line["message"]["content"] for line in lines)
+        events = [event async for event in client.stream("/v1/messages", {**body, "max_tokens": 4})]
+        assert events[-1]["type"] == "message_stop"
+
+
 # --- hosts
 
 
