@@ -86,7 +86,7 @@ class ApiKeys:
         if not (self.required and self.guards(route)):
             return
         if key is None:
-            raise Unauthorized("Unauthorized request due to invalid or missing api-key")
+            raise Unauthorized("Unauthorized request due to invalid or missing api-key; send Authorization: Bearer KEY")
         key.admit(route, request, record)
 
     def guards(self, route: Route) -> bool:

@@ -130,7 +130,7 @@ def _read_words(given: dict[str, Any], without: str) -> None:
     if not words:
         return
     model = words.pop(0)
-    if words:
+    if words and model not in commands(without):  # a command after options, which _model_of reports
         raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
     if before := [name for name in pointers(without) if given.get(name) and name != IN_REPOSITORY]:
         raise StartError(f"{model} and --{before[0]} cannot be used together: both name the model")
@@ -239,6 +239,8 @@ def _text(
     if text is None:
         ours = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "")
         text = ours or of_others.get(row.name)
+    if text and text.startswith("~/") and not row.metadata["secret"]:
+        return os.path.expanduser(text)  # shells do not expand --option=~/file, and nobody expands variables
     return text
 
 

@@ -23,6 +23,8 @@ VALUE_BYTES = {"u4": (0.5, 8), "u8": (1, 8), "f16": (2, 0), "bf16": (2, 0), "f32
 Scales are included: a key has one per channel of a block, a value one per token (the CPU plugin's inputs of
 PagedAttention)."""
 
+LFS_POINTER_BYTES = range(120, 200)
+"""Sizes of the text that a clone without Git LFS has in place of a file."""
 KEYLESS_LAYERS = ("conv", "linear_attention", "mamba", "mlp", "moe")
 """The values of layer_types for layers without keys and values: layers that keep a state of fixed size per sequence,
 and feed-forward networks that are layers of their own."""
@@ -173,7 +175,8 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
         except OSError:
             found = 0
         if found < size:
-            return f"{weights} is truncated, with {found} of {size} bytes: copy, pull or export the model again"
+            remedy = "run git lfs pull" if found in LFS_POINTER_BYTES else "copy, pull or export the model again"
+            return f"{weights} is truncated, with {found} of {size} bytes: {remedy}"
     return ""
 
 
@@ -197,9 +200,10 @@ def weights_bytes(path: Path) -> int:
         return 0
 
 
-def memory(directory: Path, free: int) -> str:
-    """Describes how much memory the weights need, and how many bytes are free."""
-    return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, and {free / GIGA:.1f} GB of memory are free"
+def memory(directory: Path, free: int, cache_gb: int) -> str:
+    """Describes how much memory the weights and the KV cache of this size need, and how many bytes are free."""
+    text = f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, and {free / GIGA:.1f} GB of memory are free"
+    return f"{text}, and --cache_size asks for another {cache_gb} GB" if cache_gb else text
 
 
 def _constants(network: Path) -> list[tuple[str, int, int]]:

@@ -138,7 +138,9 @@ def _check(path: Path, task: str) -> None:
         raise StartError(f"there is no model at {path}: {model_file.absent(path)}; {hub}", reason=MISSING)
     if not path.is_dir():
         others = " or ".join(f"a {row.suffix} file" for row in compose().formats)
-        raise StartError(f"{path} is not a model directory" + f" (nor {others})" * bool(others), reason=MISSING)
+        message = f"{path} is not a model directory" + f" (nor {others})" * bool(others)
+        inside = any((path.parent / name).is_file() for name in networks())
+        raise StartError(message + f"; give its directory, {path.parent}" * inside, reason=MISSING)
     _require_regular_files(path)
     if missing := missing_in(path, task):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
@@ -196,7 +198,8 @@ def _describe(path: Path) -> str:
     inside = sorted(entry.name for entry in path.iterdir())
     below = [entry.parent.name for entry in path.glob(f"*/{TEXT_NETWORKS[0]}")]
     if below:
-        return f"its subdirectory {sorted(below)[0]} contains a model"
+        name = sorted(below)[0]
+        return f"its subdirectory {name} contains a model: give {path / name}, or --model_repository_path {path}"
     content = f"it contains {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
     return f"{content}; export a model with: optimum-cli export openvino --model NAME {shlex.quote(str(path))}"
 

@@ -75,6 +75,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["sreve", "a/b"], "there is no command sreve (did you mean serve?)"),
         (["lst"], "there is no command lst (did you mean list?)"),
         (["serve", "a/b", "c/d"], "unrecognized arguments: c/d"),
+        (["--rest_port", "1", "run", "a/b", "Hi"], "run is a command; commands must come first"),
         (["serve", "a/b", "--model_path", "x"], "a/b and --model_path cannot be used together"),
         (["serve", ""], "the model is empty"),
         (["-c", "many"], "--max_model_len must be a whole number, not 'many'"),
@@ -125,6 +126,12 @@ def options_file(directory: Path, text: str) -> str:
     path = directory / "options.json"
     path.write_text(text)
     return str(path)
+
+
+def test_a_home_that_no_shell_has_expanded_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    config = parse(["--model_path=~/m"], {"LEAN_OVMS_CACHE_DIR": "~/c", "API_KEY": "~/k"})
+    assert (config.model_path, config.value("cache_dir"), config.api_key) == ("/home/me/m", "/home/me/c", "~/k")
 
 
 def test_an_options_file_is_behind_flags_and_environment(tmp_path: Path) -> None:
@@ -279,6 +286,22 @@ def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
     done = subprocess.run([sys.executable, "-m", "lean_ovms", "--qqq"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --qqq (--help lists the options)"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("sys.version_info, sys.version = (3, 9, 1), '3.9.1 (main)'", "Python 3.10 or newer is needed, not 3.9.1"),
+        ("sys.modules['orjson'] = None", "orjson .*in /.*: activate the virtual environment, or run: pip install ."),
+    ],
+)
+def test_a_python_that_cannot_run_it_is_told_so_in_one_line(fault: str, said: str) -> None:
+    code = f"import runpy, sys; {fault}; sys.argv[1:] = ['--rest_port', '0']; runpy.run_module('lean_ovms')"
+    code = code.replace("run_module('lean_ovms')", "run_module('lean_ovms', run_name='__main__')")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search(rf"^lean_ovms: .*{said}$", done.stderr.splitlines()[-1])
 
 
 @pytest.mark.parametrize(("argv", "variables"), [(["--without=chat"], {}), (["list"], {"LEAN_OVMS_WITHOUT": "chat"})])

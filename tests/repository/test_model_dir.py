@@ -133,7 +133,9 @@ def test_no_such_directory(tmp_path):
 def test_a_file_is_no_directory(tmp_path):
     file = tmp_path / "model.bin"
     file.write_text("")
-    assert "is not a model directory" in complaint(file)
+    assert complaint(file).endswith("is not a model directory (nor a .gguf file)")
+    (tmp_path / "openvino_model.xml").write_text("")
+    assert complaint(file).endswith(f"is not a model directory (nor a .gguf file); give its directory, {tmp_path}")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -170,7 +172,9 @@ def test_the_usual_reasons_are_reported(tmp_path):
         write(tmp_path, f"file{i:02}", "")
     assert "; it contains file00, file01, file02, file03, file04, file05, file06, file07, ...; " in complaint(tmp_path)
     write(tmp_path, "INT4/openvino_model.xml", "")
-    assert complaint(tmp_path).endswith("its subdirectory INT4 contains a model")
+    assert complaint(tmp_path).endswith(
+        f"its subdirectory INT4 contains a model: give {tmp_path / 'INT4'}, or --model_repository_path {tmp_path}"
+    )
     write(tmp_path, "model.safetensors", "")
     assert "optimum-cli export openvino" in complaint(tmp_path)
     write(tmp_path, "model_index.json", "{}")

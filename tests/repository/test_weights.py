@@ -42,6 +42,13 @@ def test_a_file_that_broke_off_is_named_with_both_sizes(tmp_path: Path) -> None:
     assert "with 0 of 100 bytes" in model_config.short_file(tmp_path)
 
 
+def test_a_pointer_of_git_lfs_is_recognized(tmp_path: Path) -> None:
+    network(tmp_path, [("u4", 0, 60_000_000)], 0)
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 60000000\n"
+    (tmp_path / "openvino_model.bin").write_text(text)
+    assert model_config.short_file(tmp_path).endswith("is truncated, with 133 of 60000000 bytes: run git lfs pull")
+
+
 def test_a_network_without_its_end_is_named(tmp_path: Path) -> None:
     network(tmp_path, [("u4", 0, 60)], 60)
     network(tmp_path, [("u4", 0, 60)], 10, "other")
@@ -66,7 +73,10 @@ def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptu
         said = r"bad_alloc; its weights take 0\.0 GB, and 0\.0 GB of memory are free"
         with pytest.raises(StartError, match=said), as_start_error(config):
             raise RuntimeError("std::bad_alloc")
+        caplog.clear()
         large = Config(model_path=str(tmp_path), cache_size=900)
+        check_files(large)
+        assert "memory are free, and --cache_size asks for another 900 GB" in caplog.text
         with pytest.raises(StartError, match=r"free, and --cache_size asks for another 900 GB"), as_start_error(large):
             raise RuntimeError("std::bad_alloc")
     assert "the model may not fit into memory: its weights take" in caplog.text

@@ -162,8 +162,10 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
     for folder, name in required:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
-    if config.target_device == "CPU" and model_config.weights_bytes(config.model_dir) > (free := free_memory_bytes()):
-        log.warning("the model may not fit into memory: %s", model_config.memory(config.model_dir, free))
+    needed, free = model_config.weights_bytes(config.model_dir) + (config.cache_size << 30), free_memory_bytes()
+    if config.target_device == "CPU" and needed > free:
+        memory = model_config.memory(config.model_dir, free, config.cache_size)
+        log.warning("the model may not fit into memory: %s", memory)
 
 
 def network(model_dir: Path) -> Path:
@@ -197,9 +199,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
     if lacks_thread(whole):
         return f"the model does not load: {with_thread_limits(text)}"
     if scarce:
-        text = f"{text}; {model_config.memory(config.model_dir, free_memory_bytes())}"
-        if config.cache_size:
-            text = f"{text}, and --cache_size asks for another {config.cache_size} GB"
+        text = f"{text}; {model_config.memory(config.model_dir, free_memory_bytes(), config.cache_size)}"
     return f"the model does not load: {with_memory_limit(text)}"
 
 

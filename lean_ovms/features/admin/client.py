@@ -22,6 +22,9 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0
 NO_ADDRESS = "is not the address of a server, such as http://127.0.0.1:8000"
 READY = "/health"
 TIMEOUT_S = 10.0
+NO_TLS = "WRONG_VERSION_NUMBER"
+"""OpenSSL's name of the error if an answer to a TLS handshake is not TLS, such as that of a plain HTTP server."""
+NOT_OURS = "the answer is a web page, so another server or a proxy uses this address"
 SHOWN = 500
 """The number of characters that are shown of a response that is not an error object."""
 
@@ -122,7 +125,8 @@ class ServerClient:
             return wanted
         chats = [row["id"] for row in rows if row.get("task", "text_generation") == "text_generation"]
         if not chats:
-            raise CommandFailed(f"{self.url} has no model that generates text")
+            others = ", ".join(f"{row['id']} ({row['task']})" for row in rows) or "none"
+            raise CommandFailed(f"{self.url} has no model that generates text; its models are: {others}")
         return str(chats[0])
 
     def _whole(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
@@ -144,8 +148,7 @@ class ServerClient:
                     raise CommandFailed(_message(answer))
                 yield answer
         except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: not the name of a host
-            reason = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
-            raise CommandFailed(f"no answer from {self.url}: {reason}") from None
+            raise CommandFailed(f"no answer from {self.url}: {_reason(error)}") from None
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._scheme == "unix":
@@ -209,6 +212,16 @@ def url_of(words: Sequence[str]) -> str:
     return "".join(words)
 
 
+def _reason(error: Exception) -> str:
+    """Returns why a server did not answer, with the next step for a person if one is known."""
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
+    if isinstance(error, ConnectionRefusedError):
+        return f"{reason}; start a server with: lean_ovms serve MODEL"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return f"{reason}; a server with TLS needs https://"
+    return f"{reason}; a server without TLS needs http://" if getattr(error, "reason", "") == NO_TLS else reason
+
+
 def _message(answer: http.client.HTTPResponse) -> str:
     text = answer.read(1 << 16).decode("utf-8", "replace")
     try:
@@ -216,7 +229,7 @@ def _message(answer: http.client.HTTPResponse) -> str:
         error = error.get("error", error) if isinstance(error, dict) else {}
         message = error.get("message") if isinstance(error, dict) else error
     except ValueError:
-        message = ""
+        message = NOT_OURS if text.lstrip().startswith("<") else ""
     return f"{answer.status} {answer.reason}: {safe(str(message or text), SHOWN)}"
 
 

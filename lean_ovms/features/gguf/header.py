@@ -391,8 +391,9 @@ def _parse(cursor: Cursor) -> Header:
 
 def _begin(cursor: Cursor) -> tuple[int, int]:
     """Reads the first bytes, and returns the number of tensors and the number of metadata entries. Raises Malformed."""
-    if cursor.read(4) != b"GGUF":
-        raise Malformed("it does not begin with GGUF")
+    if (first := cursor.read(4)) != b"GGUF":
+        pointer = first == b"vers"
+        raise Malformed("it is a pointer of Git LFS; run git lfs pull" if pointer else "it does not begin with GGUF")
     version = cursor.number("I")
     if not FIRST_VERSION <= version <= LAST_VERSION:
         raise Malformed(f"version {version} is not supported")

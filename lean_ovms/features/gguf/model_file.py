@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,9 +115,7 @@ class GgufFile:
             return 0
 
     def defaults(self) -> FileDefaults:
-        metadata: dict[str, Any] = {}
-        with suppress(StartError):
-            metadata = self.header.metadata
+        metadata = self.header.metadata
         default, tools = (metadata.get(key) for key in (header.TEMPLATE, f"{header.TEMPLATE}.tool_use"))
         return FileDefaults(
             sampling=_sampling(metadata),

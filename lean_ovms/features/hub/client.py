@@ -11,12 +11,15 @@ import errno
 import importlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ..._version import __version__
 from ...errors import StartError
@@ -107,7 +110,10 @@ class HubClient:
         # huggingface_hub has used three HTTP libraries (requests, httpx, httpx2), so their errors are found by
         # inheritance.
         foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
-        self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
+        http_library = sys.modules[foreign[0].__module__.partition(".")[0]]
+        self._misused: tuple[type[BaseException], ...] = (ImportError, getattr(http_library, "InvalidURL", ImportError))
+        """The errors of a proxy's address that is malformed, or that needs a package which is not installed."""
+        self._raised: tuple[type[BaseException], ...] = (*foreign, *self._misused, OSError, ValueError)
 
     def listing(self, repo: str, revision: str = "") -> Listing:
         """Returns the files of a repository at a branch, a tag or a commit; "" is the main branch. Raises PullError."""
@@ -212,9 +218,12 @@ class HubClient:
             return self._status_error(status, getattr(response, "headers", {}), repo)
         if isinstance(error, OSError) and error.errno in LOCAL_ERRNOS:
             return PullError(f"{repo} cannot be stored: {error.strerror}", temporary=error.errno == errno.ENOSPC)
+        if isinstance(error, self._misused) or "for proxy URL" in str(error):
+            return PullError(f"{self.endpoint} cannot be reached{_proxy_of(self.endpoint)}: {_words(error)}")
         if isinstance(error, ValueError) and not isinstance(error, OSError):
             return PullError(f"{self.endpoint} sent an invalid answer for {repo}: {_words(error)}")
-        return _Transient(f"{self.endpoint} did not answer for {repo} ({type(error).__name__}: {_words(error)})")
+        reason = f"{type(error).__name__}: {_words(error)}"
+        return _Transient(f"{self.endpoint} did not answer for {repo}{_proxy_of(self.endpoint)} ({reason})")
 
     def _status_error(self, status: int, headers: Any, repo: str) -> Exception:
         if status in (401, 403):
@@ -235,7 +244,20 @@ def open_hub() -> HubClient:
         )
     except ValueError:
         raise StartError("GIT_LFS_RESUME_ATTEMPTS and GIT_LFS_RESUME_INTERVAL_SECONDS must be numbers") from None
-    return HubClient(os.environ.get("HF_ENDPOINT", ""), retries)
+    endpoint = os.environ.get("HF_ENDPOINT", "")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise StartError(f"HF_ENDPOINT must begin with http:// or https://, not be {endpoint!r}")
+    return HubClient(endpoint, retries)
+
+
+def _proxy_of(endpoint: str) -> str:
+    """Returns the proxy that variables such as https_proxy set for an address, for messages; "" for none."""
+    address = urlsplit(endpoint)
+    kind = next((kind for kind in (address.scheme, "all") if kind in getproxies()), "")
+    proxy = getproxies().get(kind, "")
+    if not proxy or proxy_bypass(address.hostname or ""):
+        return ""
+    return f" through the proxy of {kind}_proxy, {proxy.rpartition('@')[2]}"  # without its password
 
 
 class _Watched:

@@ -17,6 +17,7 @@ from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import Config
+from lean_ovms.errors import CommandFailed
 from lean_ovms.features.admin import client, healthcheck
 from lean_ovms.features.admin.client import address as address_of
 
@@ -111,12 +112,30 @@ def test_the_options_of_a_running_server(
         assert run_command(commands()["healthcheck"], ["--pid=1"], environ) == 0
 
 
+@pytest.mark.parametrize(
+    ("scheme", "answer", "said"),
+    [
+        ("https", LOADING, "wrong version number .*; a server without TLS needs http://$"),
+        ("http", b"", "without response; a server with TLS needs https://$"),
+        ("http", b"HTTP/1.0 404 No\r\n\r\n<!DOCTYPE html>", "^404 No: the answer is a web page, so another server "),
+    ],
+)
+def test_another_protocol_or_server_is_recognized(
+    listener: socket.socket, scheme: str, answer: bytes, said: str
+) -> None:
+    with answering(listener, answer), pytest.raises(CommandFailed, match=said):
+        client.ServerClient(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}").check("/health")
+
+
 def test_a_server_that_is_not_there_is_named(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
     port = listener.getsockname()[1]  # bound but not listening, so that nobody else can listen there
     with listener:
         assert run_command(commands()["healthcheck"], ["--rest_port", str(port)], {}) == 1
         error = capsys.readouterr().err
-        assert error == f"lean_ovms healthcheck: no answer from http://127.0.0.1:{port}: Connection refused\n"
+        assert error == (
+            f"lean_ovms healthcheck: no answer from http://127.0.0.1:{port}: Connection refused; "
+            "start a server with: lean_ovms serve MODEL\n"
+        )
 
 
 def test_what_cannot_be_checked_is_a_usage_error(

@@ -180,6 +180,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
     [
         (file()[:-1], r"token_embd.weight.*pull it with --source_model, --gguf_filename"),
         (b"GGML" + file()[4:], "begin"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "it is a pointer of Git LFS; run git lfs pull"),
         (file(version=1), "version 1"),
         (file(version=99), "version 99"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1 << 62, 1), "claims"),
@@ -324,6 +325,13 @@ def test_a_classifier_scores_or_names_classes(tmp_path, classes, name):
         shapes = {"cls.weight": [64, 64], "cls.output.weight": [64], "token_types.weight": [64]}
         path.write_bytes(encoder(*((name, shape, 1, 0) for name, shape in shapes.items())))
         assert (model_dir.detect_task(path), header_of(path).classes) == ("rerank", 1)
+
+
+def test_a_file_that_is_cut_is_noticed_before_an_engine_loads_it(tmp_path):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file()[:-1])
+    with pytest.raises(StartError, match="is not a complete GGUF file: it ends within the tensor"):
+        model_dir.read(Config(model_path=str(path)))
 
 
 def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.errors import StartError
 from lean_ovms.features.deployment.listing import servable
 from lean_ovms.features.hub import staging
-from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
+from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy, open_hub
 from lean_ovms.features.hub.pull import file_name, prepare, pull
 from lean_ovms.features.hub.runtime import HubPulls, NotChanged
 from lean_ovms.features.hub.source import reads_images
@@ -179,6 +180,33 @@ def test_a_proxy_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     pull(hub.order(), lambda: HubClient("http://hub.invalid/"))
     assert hub.tree() == PULLED
     assert {seen.host for seen in hub.server.seen if not seen.path.startswith("/storage")} == {"hub.invalid"}
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_a_proxy_that_does_not_answer_is_named(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, waits: list[float], variable: str
+) -> None:
+    monkeypatch.setenv(variable, "http://user:password@127.0.0.1:9")
+    client = HubClient("http://hub.invalid", RetryPolicy(attempts=0))
+    said = rf"did not answer for org/model through the proxy of {variable}, 127\.0\.0\.1:9 \(Connect"
+    with pytest.raises(PullError, match=said) as caught:
+        pull(hub.order(), lambda: client)
+    assert "password" not in str(caught.value)
+
+
+@pytest.mark.parametrize("proxy", ["socks4://127.0.0.1:9", "http://127.0.0.1:x", "ftp://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    said = "^http://hub.invalid cannot be reached through the proxy of http_proxy, "
+    with pytest.raises(PullError, match=said) as caught:
+        pull(hub.order(), lambda: HubClient("http://hub.invalid"))
+    assert not caught.value.temporary
+
+
+def test_an_endpoint_without_a_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "hub.invalid")
+    with pytest.raises(StartError, match=r"^HF_ENDPOINT must begin with http:// or https://, not be 'hub\.invalid'$"):
+        open_hub()
 
 
 def test_offline_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

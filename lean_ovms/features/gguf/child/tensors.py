@@ -5,6 +5,7 @@ The file is mapped, and converted to OpenVINO's bit order piece by piece, so tha
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import mmap
@@ -84,6 +85,8 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
     except KeyError as error:
         raise StartError(f"{path} is not a complete GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
     except (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # no fault of the file
+            raise MemoryError(error.strerror) from error
         # raised if sizes do not fit together, or a value is of another kind
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
