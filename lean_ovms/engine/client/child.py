@@ -433,7 +433,7 @@ class OutputLog:
 
     def finish(self) -> None:
         """Logs the remaining output of a process that has ended, and closes the pipe. Idempotent."""
-        for _ in range(MAX_LAST_READS):  # a process of its own that goes on writing must not delay the end
+        for _ in range(MAX_LAST_READS):  # a child of the process may go on writing, without an end
             if not self._read():
                 break
         self._close()

@@ -52,12 +52,12 @@ class ReplyStream:
     gets larger pieces, max_tokens limits the memory, and the engine never waits.
     """
 
-    _router: ReplyRouter  # from which the records come
+    _router: ReplyRouter
     id: int
     """The id of the request."""
     sequences: InitVar[int]
     """The number of sequences of the request."""
-    prompt_tokens: int = -1  # until accepted
+    prompt_tokens: int = -1  # until the engine has accepted the request
     """The number of prompt tokens; with images of new sizes it is an estimate until the engine has counted them."""
     tokens: list[int] | None = None
     """The token ids of the prompt, if requested."""
@@ -82,7 +82,7 @@ class ReplyStream:
     _new: dict[int, protocol.Tokens] = field(default_factory=dict)  # by sequence, what is not pushed yet
     _error: Exception | None = None  # why the request failed
     _accepted: asyncio.Future[None] | None = None  # done when the engine accepts or ends the request
-    _sink: Sink[list[protocol.Tokens]] | None = None  # of `push_to` while it runs
+    _sink: Sink[list[protocol.Tokens]] | None = None  # set while `push_to` runs
     _paused: asyncio.Future[None] | None = None  # the sink's, that `flush` waits for
     _ended: asyncio.Future[None] | None = None  # done when all is pushed; `push_to` waits for it
 

@@ -281,7 +281,7 @@ class TimeShares:
         self._least = 0.0  # of the clients before the last step; a new one begins with it, since it waited for the step
         self._left_at = 0.0  # when the clients became fewer than two
         self._paused = 0.0  # seconds of the steps since the last one of all clients
-        self._longest = 0.0  # seconds of that one
+        self._longest = 0.0  # seconds of the last step of all clients
         self._fit = [0.0] * 5  # weighted sums over steps: 1, work, its square, seconds, work * seconds
 
     def leave_out(

@@ -179,7 +179,7 @@ class StepRunner:
         self._waiter = ThreadPoolExecutor(1, "step")
         self._result: Future[Logits] | None = None  # of the started step, if `_waiter` waits for it
         self._batch = SamplingBatch(())
-        self._cancelled: list[Sequence] = []  # while a step ran that computes for them
+        self._cancelled: list[Sequence] = []  # cancelled while the started step computes for them
 
     @property
     def computing(self) -> bool:

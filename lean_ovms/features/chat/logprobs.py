@@ -68,7 +68,7 @@ class LogprobsRequest:
         check_many(self.top, sampling, self.param, stream=stream)
         if self.top:
             found["top_logprobs"] = self.top
-        if sampling.logprob_token_ids:  # as in vLLM: instead of the likeliest
+        if sampling.logprob_token_ids:  # these tokens take the place of the likeliest ones, as vLLM has it
             found["logprobs"] = True
         echoed = self.chosen and self.echoed
         if echoed or self.prompt is not None:

@@ -33,7 +33,7 @@ HIDDEN = {
 }
 """Names that families had in older versions of vLLM."""
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
-"""Metrics of the front end; the exposition has a few more of the kind, all or none of which are exposed."""
+"""Metrics of the front end's process that --metrics_list may name. One of them selects all of PROCESS_FAMILIES."""
 UNUSED = (
     *("ovms_requests_success", "ovms_requests_fail", "ovms_request_time_us", "ovms_graph_request_latency_us"),
     *("ovms_streams", "ovms_current_requests", "ovms_inference_time_us", "ovms_wait_for_infer_req_time_us"),

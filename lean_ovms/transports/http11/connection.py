@@ -113,12 +113,11 @@ class HttpConnection(asyncio.Protocol):
     """The connection of one client. It has a single deadline, for the next step of the peer or of the server."""
 
     def __init__(self, server: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-        # for its lifetime
         self._server = server
         self._config = server.config
         self._loop = loop
         self._deadline = Deadline(loop)
-        # while connected
+        # Set when the client has connected.
         self._transport: asyncio.Transport
         self._protocol: ServerProtocol
         self._writer: ResponseWriter
@@ -133,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
         self._reading = True
         self._read_in_turn = 0  # bytes of large reads
         self._timed_phase: Phase | None = None
-        # during a response
+        # Set while a request is answered.
         self._cycle: Http11Cycle | None = None
         self._switched: SwitchedConnection | None = None
 

@@ -125,7 +125,7 @@ class ServerProtocol:
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""
-        # of the current request
+        # The state of the current request.
         self._head: RequestHead | None = None
         self._answering = False
         self._http_1_1 = True
@@ -276,7 +276,7 @@ class ServerProtocol:
         elif response.status == 426:
             framing += "Connection: Upgrade\r\n"  # RFC 9110 7.8
         elif not self._http_1_1:
-            framing += "Connection: keep-alive\r\n"  # else an HTTP/1.0 client takes the end of the body for the close
+            framing += "Connection: keep-alive\r\n"  # an HTTP/1.0 client expects a close without it
         data = response_head(response.status, response.headers, framing)
         self.closing = closing
         if without_body or not self._wants_body:

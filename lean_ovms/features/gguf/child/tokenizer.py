@@ -503,7 +503,8 @@ def _add_tokens(made: Any, tokens: Sequence[str], types: Sequence[int], mask: in
         special = added != USER_DEFINED
         found = [i for i, (token, each) in enumerate(zip(tokens, types, strict=True)) if each == added and token]
         add = made.add_special_tokens if special else made.add_tokens
-        late = mask >= 0 and not special  # the mask takes spaces before a token of several spaces does
+        # Normalized tokens are found last, so that spaces before a mask belong to it, not to a token of spaces.
+        late = mask >= 0 and not special
         add([AddedToken(tokens[i], special=special, normalized=late, lstrip=i == mask) for i in found])
 
 
