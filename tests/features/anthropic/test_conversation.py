@@ -141,6 +141,7 @@ def test_an_assistants_text_at_the_end_is_continued() -> None:
 
 
 WRONG = [
+    ([], "messages: at least one message is required"),
     ([user(), assistant()], "messages: at least one message of a user or an assistant must have content"),
     (
         [{"role": "system", "content": "a"}],
@@ -168,6 +169,7 @@ WRONG = [
     ([user({"type": "image", "source": {"type": "file", "file_id": "f"}})], "messages.0.content.0.source"),
     ([user({"type": "image", "source": {"type": "base64", "data": "A"}})], "source.media_type: Field required"),
     ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "a document must be a text, a PDF"),
+    ([user({"type": "document", "source": {"type": "text", "data": 1}})], "a document must be a text, a PDF"),
     ([user({"type": "search_result"})], "messages.0.content.0.content: Field required"),
     ([{"role": "system", "content": [IMAGE]}], "messages.0.content.0.type"),
 ]

@@ -162,6 +162,7 @@ async def test_a_call_that_is_cut_has_no_input(make_app: MakeApp, reason: str, s
 def test_a_signature_is_read_up_to_a_limit() -> None:
     for size, text in ((1000, "x" * 1000), (signatures.MAX_SIGNATURE, "")):
         assert signatures.omitted_text(signatures.signature("x" * size, omitted=True)) == text
+    assert signatures.omitted_text("!") == ""
 
 
 async def test_omitted_thinking_comes_back_in_the_signature(make_app: MakeApp) -> None:
@@ -171,6 +172,9 @@ async def test_omitted_thinking_comes_back_in_the_signature(make_app: MakeApp) -
     body = await whole(await post(app, PATH, asked))
     block = body["content"][0]
     assert (block["type"], block["thinking"]) == ("thinking", "")
+    assert body["usage"]["output_tokens_details"]["thinking_tokens"] > 0
+    [used] = [b for b in body["content"] if b["type"] == "tool_use"]
+    assert used["input"] == {"city": "Oslo"}
     events = await stream(await post(app, PATH, {**asked, "stream": True}))
     deltas = [data["delta"] for _, data in events if "delta" in data]
     assert "thinking_delta" not in {delta.get("type") for delta in deltas}
@@ -201,9 +205,10 @@ TEMPLATE = "{{ enable_thinking }} {{ reasoning_effort }} {% for t in tools or []
     ],
 )
 async def test_what_the_template_gets(make_app: MakeApp, fields: Any, prompt: str) -> None:
-    app, engine = await make_app(say("x"), chat_template=TEMPLATE, **PARSERS)
+    app, engine = await make_app(say("x"), chat_template=TEMPLATE, capable=True, **PARSERS)
     assert (await post(app, PATH, ask(**fields))).status == 200
-    assert engine.submitted[0][0] == prompt
+    [(sent, sampling)] = engine.submitted
+    assert (sent, sampling.thinking_token_budget) == (prompt, fields.get("thinking", {}).get("budget_tokens"))
 
 
 FIRST_ONLY = (
@@ -276,6 +281,7 @@ WRONG = [
     ({"stop_sequences": ["x"] * 17}, "stop_sequences must have no more than 16"),
     ({"thinking": {"type": "much"}}, "thinking.type must be one of"),
     ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
+    ({"thinking": {"type": "enabled", "display": "some"}}, "thinking.display must be one of"),
     ({"tool_choice": {"type": "all"}}, "tool_choice.type must be one of"),
     ({"tool_choice": {"type": "tool", "name": "f"}, "tools": [WEATHER]}, "tool_choice"),
     ({"tool_choice": {"type": "any"}}, "tool_choice"),

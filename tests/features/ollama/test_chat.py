@@ -25,7 +25,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 PARSING = {"tool_parser": "hermes3", "reasoning_parser": "qwen3"}
 SAID = (
     '<think>hm, "so"</think>\n\nWell. <tool_call>\n{"name": "f", "arguments": {"x": [1, {"y": "é"}]}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
+    '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>\nSo, good.'
 )
 
 
@@ -102,7 +102,7 @@ async def test_a_stream_is_the_message_in_any_cut(make_app: MakeApp, script: Scr
     body = await whole(await post(app, PATH, fields | {"stream": False}))
     assert without_times(folded(told)) == without_times(body)
     message = body["message"]
-    assert (message["content"].rstrip(), message["thinking"]) == ("Well.", 'hm, "so"')
+    assert (message["content"], message["thinking"]) == ("Well. \nSo, good.", 'hm, "so"')
     assert [call["function"] for call in message["tool_calls"]] == [
         {"index": 0, "name": "f", "arguments": {"x": [1, {"y": "é"}]}},
         {"index": 1, "name": "g", "arguments": {}},
@@ -160,10 +160,10 @@ async def test_options(make_app: MakeApp) -> None:
     others = [sampling for _, sampling in engine.submitted[1:]]
     assert {(sampling.max_tokens, sampling.top_k) for sampling in others} == {(None, 0)}
     assert len({sampling.seeds for sampling in others}) == 4
-    cut = {"num_predict": 12.7, "top_k": 5.9, "seed": 7.5, "repeat_last_n": 64.0, "num_ctx": 1e2, "mirostat": 0.5}
+    cut = {"num_predict": 1.7, "top_k": 1.9, "seed": 7.5, "repeat_last_n": 64.0, "num_ctx": 1e2, "mirostat": 0.5}
     await whole(await post(app, PATH, ask(options=cut, stream=False)))
     sampling = engine.submitted[-1][1]
-    assert (sampling.max_tokens, sampling.top_k, sampling.seeds) == (12, 5, (7,)), "as in Ollama"
+    assert (sampling.max_tokens, sampling.top_k, sampling.seeds) == (1, 1, (7,)), "as in Ollama"
     await whole(await post(app, PATH, ask(options={"seed": -2}, stream=False)))
     assert engine.submitted[-1][1].seeds == (2**32 - 2,)
 
@@ -288,7 +288,8 @@ async def test_a_conversation_in_ollamas_words(make_app: MakeApp) -> None:
         "{% endfor %}{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
     )
     app, engine = await make_app(say("x"), chat_template=template, **PARSING)
-    calls = [{"function": {"name": name, "arguments": {"x": 1}}} for name in ("f", "g")]
+    named = ((None, "f"), ("own", "g"))
+    calls = [{"id": given, "function": {"name": name, "arguments": {"x": 1}}} for given, name in named]
     talk = [
         {"role": "User", "content": "hi"},
         {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": calls},
@@ -298,8 +299,7 @@ async def test_a_conversation_in_ollamas_words(make_app: MakeApp) -> None:
     ]
     await whole(await post(app, PATH, ask(messages=talk, tools=[TOOL], stream=False)))
     assert engine.submitted[0][0] == (
-        'user:hi|||;assistant:|hm||<call_1 f {"x": 1}><call_2 g {"x": 1}>;'
-        "tool:2||g|call_2;tool:1|||call_1;tool:3|||other;f"
+        'user:hi|||;assistant:|hm||<call_1 f {"x": 1}><own g {"x": 1}>;tool:2||g|own;tool:1|||call_1;tool:3|||other;f'
     )
 
 

@@ -15,8 +15,8 @@ async def test_vectors_of_length_one_and_as_the_model_computes_in_the_older_form
     body = await whole(await post(app, "/api/embed", {"model": "e:latest", "input": ["a", "bc"]}))
     assert (body["model"], len(body["embeddings"]), body["prompt_eval_count"]) == ("e:latest", 2, 7)
     assert body["total_duration"] >= body["load_duration"] > 0
-    one = await whole(await post(app, "/api/embed", {"model": "e", "input": "a"}))
-    assert one["embeddings"] == body["embeddings"][:1]
+    one = await whole(await post(app, "/api/embed", {"input": "a"}))
+    assert (one["model"], one["embeddings"]) == ("e", body["embeddings"][:1])
     assert [(params.normalize, params.truncate) for _, params in engine.asked] == [(True, -1)] * 2
     body = await whole(await post(app, "/api/embeddings", {"model": "e", "prompt": "a"}))
     assert list(body) == ["embedding"]
@@ -46,6 +46,9 @@ async def test_wrong_inputs_are_refused_and_long_texts_cut_unless_refused(make_p
     for given in (5, {"a": 1}, ["a", 1], [["a"]]):
         refusal = await error(await post(app, "/api/embed", {"model": "e", "input": given}))
         assert refusal == (400, "input must be a string or an array of strings")
+    app, engine = await make_pooling(max_pooling_inputs=1)
+    status, message = await error(await post(app, "/api/embed", {"model": "e", "input": ["a", "b"]}))
+    assert (status, message.partition(" ")[0], engine.asked) == (400, "input", [])
     text = "a" * 2 * engine.task.info.window
     body = await whole(await post(app, "/api/embed", {"model": "e", "input": text}))
     assert body["prompt_eval_count"] == engine.task.info.window

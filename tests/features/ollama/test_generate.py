@@ -45,13 +45,16 @@ async def test_a_context_goes_before_the_prompt(make_app: MakeApp) -> None:
 
 
 async def test_a_raw_prompt(make_app: MakeApp) -> None:
-    app, engine = await make_app(lambda *_: say("<think>a</think>b"), **PARSING)
+    template = "{{ messages[-1].content }}{{ enable_thinking }}"
+    app, engine = await make_app(lambda *_: say("<think>a</think>b"), **PARSING, chat_template=template)
     body = await whole(await post(app, PATH, ask(raw=True, stream=False)))
     assert engine.submitted[0][0] == "hi"
     assert body["response"] == "<think>a</think>b"
     assert "context" not in body
-    body = await whole(await post(app, PATH, ask(think=True, stream=False)))
+    body = await whole(await post(app, PATH, ask(think=True, logprobs=True, stream=False)))
     assert (body["thinking"], body["response"]) == ("a", "b")
+    assert len(body["logprobs"]) == body["eval_count"]
+    assert engine.submitted[1][0] == "hiTrue"
     refusal = await error(await post(app, PATH, ask(template="{{ .Prompt }}")))
     assert refusal == (400, "template is not supported; the model's chat template is used")
     for more in ({"system": "x"}, {"context": [1]}):

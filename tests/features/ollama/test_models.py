@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -121,10 +122,12 @@ async def test_what_lists_and_show_say_of_a_model_that_is_one_file(
 ) -> None:
     monkeypatch.setattr(model_file, "of", lambda path: OneFile())
     (tmp_path / "m.gguf").touch()
+    os.utime(tmp_path / "m.gguf", (1e9, 1e9))
     app, _ = await make_app()
     model = app.registry.get("m", TextModel)
     model.config = model.config.replace(model_path=str(tmp_path / "m.gguf"), fake_engine=False)
     [row] = (await whole(await get(app, "/api/tags")))["models"]
+    assert row["modified_at"].startswith("2001-09-09T01:46:40")
     [running] = (await whole(await get(app, "/api/ps")))["models"]
     shown = await whole(await post(app, "/api/show", {"model": "m"}))
     for details in (row["details"], running["details"], shown["details"]):
@@ -137,10 +140,15 @@ async def test_what_lists_and_show_say_of_a_model_that_is_one_file(
     (tmp_path / "m.gguf").write_bytes(b"another")
     changed = await weights_of(model)
     assert (changed.family, changed.bytes, changed.digest != row["digest"]) == ("qwen3", 7, True)
+    for device, size in (("CPU", 0), ("HETERO:GPU,CPU", 7)):
+        model.config = model.config.replace(target_device=device)
+        [running] = (await whole(await get(app, "/api/ps")))["models"]
+        assert (running["size"], running["size_vram"]) == (7, size)
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, ""), (999, "999"), (1500, "2K"), (494_032_768, "494.03M"), (7_615_616_512, "7.6B")]
+    ("count", "text"),
+    [(0, ""), (999, "999"), (1000, "1K"), (1500, "2K"), (494_032_768, "494.03M"), (7_615_616_512, "7.6B")],
 )
 def test_numbers_of_parameters(count: int, text: str) -> None:
     assert human(count) == text
