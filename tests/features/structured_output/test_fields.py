@@ -74,6 +74,7 @@ JSON_FORMS = [
     {"response_format": schema_format(**POINT)},
     {"structured_outputs": {"json": POINT}},
     {"structured_outputs": {"json": json.dumps(POINT)}},
+    {"structured_outputs": {"json": POINT, "disable_any_whitespace": True}},
     {"response_format": {"type": "json_object", "schema": POINT}},
     {"response_format": {"type": "json_object", "value": POINT}},
     {"response_format": {"type": "json", "value": POINT}},
@@ -107,6 +108,7 @@ TAGGED = {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end":
 AS_IT_COMES = [
     ({"response_format": {"type": "regex", "pattern": "a+"}}, REGEX),
     ({"response_format": {"type": "regex", "value": "a+"}}, REGEX),
+    ({"response_format": {"type": "json_schema", "json_schema": True}}, {"type": "json_schema", "json_schema": True}),
     ({"response_format": {"type": "const_string", "value": "a"}}, {"type": "const_string", "value": "a"}),
     ({"response_format": TAGGED}, TAGGED),
     ({"response_format": {"type": "structural_tag", "format": TAGGED}}, TAGGED),
@@ -154,6 +156,7 @@ async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warnin
     for path, form in (
         (CHAT, {"type": "nope"}),
         (CHAT, schema_format(name="x")),
+        (CHAT, {"type": "json_schema", "json_schema": 5}),
         (CHAT, {"type": "json_object", "schema": 5}),
         (CHAT, {"type": "json_object", "value": [POINT]}),
         ("/v3/chat/completions", schema_format(name="x", schema={"type": "nope"})),
@@ -348,6 +351,7 @@ WRONG = [
     ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
     ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
     ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice"),
+    ({"structured_outputs": {"choice": [1]}}, "structured_outputs.choice"),
     ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
     ({"guided_choice": "yes"}, "guided_choice"),
     ({"guided_regex": ""}, "guided_regex"),
@@ -454,7 +458,8 @@ async def test_guided_generation_shapes_calls_that_the_model_begins(make_app: Ma
 
 async def test_a_strict_tool_shapes_calls_unless_it_cannot(make_app: MakeApp) -> None:
     strict = {"type": "function", "function": {**TOOL["function"], "strict": True}}  # type: ignore[dict-item]
-    assert (await constraint(make_app, tools=[strict]))["type"] == "triggered_tags"
+    bare = {"type": "function", "function": {"name": "g", "strict": True}}
+    assert (await constraint(make_app, tools=[strict, bare]))["type"] == "triggered_tags"
     assert await constraint(make_app, tools=[strict], best_of=2) is None
     assert await constraint(make_app, tools=[strict], min_tokens=1) is None
     assert await constraint(make_app, options={"capable": True}, tools=[strict], best_of=2, min_tokens=1)
