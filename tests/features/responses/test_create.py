@@ -264,6 +264,7 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"stream": True, "stream_options": {"x": True}}, "stream_options", "unexpected stream options"),
     ({"store": False, "background": True}, "background", "requires store to be true"),
     ({"store": False, "conversation": "conv_1"}, "conversation", "requires store to be true"),
+    *(({"conversation": name}, "conversation", "must be an id") for name in ("", {}, {"id": 5})),
     ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "cannot be used together"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
     ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),

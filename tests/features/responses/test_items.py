@@ -12,7 +12,7 @@ import pytest
 
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.chat.foreign import NO_RESULT
-from lean_ovms.features.responses.items import MAX_ITEMS, read_input, to_messages
+from lean_ovms.features.responses.items import MAX_ITEMS, read_input, to_messages, without_logprobs
 from lean_ovms.types import Json
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"x":1}'}
@@ -73,6 +73,8 @@ GIVEN: list[tuple[Any, list[Json]]] = [
     ([{"type": "function_call", "id": "c1", "name": "f", "arguments": '{"x":1}'}, OUT], [replies("", CALLED), RESULT]),
     ([asks({"type": "input_image", "image_url": URL})],
      [asks({"type": "image_url", "image_url": {"url": URL, "detail": "auto"}})]),
+    ([asks({"type": "input_image", "image_url": URL, "file_id": "file_1"})],
+     [asks({"type": "image_url", "image_url": {"url": URL, "detail": "auto"}})]),
     ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}], [replies("No.")]),
 ]  # fmt: skip
 FOREIGN: list[tuple[list[Json], list[Json]]] = [
@@ -129,6 +131,12 @@ def test_items_are_kept_as_openai_lists_them() -> None:
     assert read_input([picture]) == [{name: value for name, value in picture.items() if name != "result"}]
 
 
+def test_what_later_turns_read_has_no_log_probabilities() -> None:
+    spoken, said = ({"type": "output_text", "text": "x", **more} for more in ({}, {"logprobs": [{"token": "x"}]}))
+    message, call = {"type": "message", "content": [spoken, said]}, {"type": "function_call", "logprobs": 1}
+    assert without_logprobs([message, call]) == [message | {"content": [spoken, said | {"logprobs": []}]}, call]
+
+
 def test_no_content_and_no_arguments_come_back_from_clients() -> None:
     for role in ("user", "assistant", "system", "developer"):
         for content in (None, []):
@@ -167,6 +175,7 @@ UNREADABLE: list[tuple[Any, str]] = [
     ({**OUT, "output": None}, "output must be a string or an array"),
     ({**OUT, "output": {"a": 1}}, "output must be a string or an array"),
     ({**THOUGHT, "summary": "hm"}, "reasoning.summary must be an array"),
+    ({**THOUGHT, "content": [{"text": 1}]}, "reasoning.content must be an array of objects with a text"),
     ({"type": "compaction", "encrypted_content": None}, "encrypted_content"),
     ({"type": "compaction_trigger"}, "input item type 'compaction_trigger' is not supported"),
     ({"type": "web_search_call", "id": 1}, "web_search_call.id is not a string"),
@@ -177,7 +186,12 @@ UNREADABLE: list[tuple[Any, str]] = [
     ),
     ({**MCP_CALL, "approval_request_id": ["mcpr_1"]}, "approval_request_id is not a string"),
     ({"type": "mcp_approval_response", "approval_request_id": "x", "approve": False, "reason": {}}, "reason is not a"),
+    *(
+        ({"type": "mcp_list_tools", "server_label": "x", "tools": tools}, "tools must be objects")
+        for tools in (5, ["f"])
+    ),
     ({"type": "item_reference"}, "item_reference requires a valid id field"),
+    ({"type": "item_reference", "id": ""}, "item_reference requires a valid id field"),
 ]
 
 

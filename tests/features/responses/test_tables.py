@@ -141,8 +141,16 @@ def play(db: Connection, operations: list[tuple[str, int, int]]) -> None:
         book.check()
 
 
-def test_items_go_with_the_last_that_needs_their_turn(db: Connection) -> None:
-    play(db, [("respond", -1, 1), ("respond", 0, 1), ("delete", 0, 0), ("delete", 1, 0)])
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [("respond", -1, 1), ("respond", 0, 1), ("delete", 0, 0), ("delete", 1, 0)],
+        [("chat", 0, 3), ("take_out", 0, 1)],
+        [("chat", 0, 2), ("respond_in", 0, 2), ("take_out", 0, 3), ("take_out", 0, 0), ("delete", 0, 0)],
+    ],
+)
+def test_items_go_with_the_last_that_needs_their_turn(db: Connection, operations: list[tuple[str, int, int]]) -> None:
+    play(db, operations)
 
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -136,9 +136,10 @@ async def test_vectors_as_base64_and_bytes(make_pooling: MakePooling) -> None:
     message, param = await refused(app, PATH, input=["a"] * 1000, encoding_format="bytes")
     assert "bytes_only" in message  # the header would be too long
     assert param == "encoding_format"
-    half = {"encoding_format": "base64", "embed_dtype": "float16", "endianness": "big"}
-    coded = base64.b64decode((await ask(app, PATH, input="a", **half))["data"][0]["embedding"])
-    assert np.frombuffer(coded, ">f2") == pytest.approx(floats[0], abs=1e-3)
+    for name, kind in (("float16", ">f2"), ("float32", ">f4")):
+        form = {"encoding_format": "base64", "embed_dtype": name, "endianness": "big"}
+        coded = base64.b64decode((await ask(app, PATH, input="a", **form))["data"][0]["embedding"])
+        assert np.frombuffer(coded, kind) == pytest.approx(floats[0], abs=1e-3)
     # Not allowed with lists of numbers.
     assert (await refused(app, PATH, input="a", embed_dtype="float16"))[1] == "embed_dtype"
 
@@ -229,6 +230,8 @@ async def test_messages_by_the_chat_template(make_pooling: MakePooling) -> None:
     for fields in ({"messages": hello}, {"input": hello}, {"messages": [hello]}, {"input": [hello]}):
         await ask(app, PATH, **fields)
         assert engine.asked[-1][0] == ["<|user|>hi<|end|>"]
+        assert not engine.asked[-1][1].add_special_tokens
+        await ask(app, "/pooling", **fields)
         assert not engine.asked[-1][1].add_special_tokens
     await ask(app, PATH, messages=[hello, hello], add_generation_prompt=True, add_special_tokens=True)
     assert engine.asked[-1][0] == ["<|user|>hi<|end|><|assistant|>"] * 2
