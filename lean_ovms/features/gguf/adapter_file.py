@@ -71,7 +71,7 @@ class GgufAdapter:
     def _header(self) -> header.Header:
         try:
             found = header.of_adapter(self.path)
-        except Malformed as error:
+        except (Malformed, header.Unsupported) as error:
             raise ValueError(str(error)) from None
         kind, method = (found.metadata.get(key) for key in ("general.type", "adapter.type"))
         if kind != "adapter" or method != "lora":

@@ -200,6 +200,13 @@ class Header:
             return ""
         return tokens.text(place)
 
+    @property
+    def lost_tokens(self) -> list[str]:
+        """The names of special tokens whose ids are not in the vocabulary. They are not used, as in llama.cpp."""
+        keys = {name: f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos")}
+        ids = {name: self.metadata.get(key) for name, key in keys.items()}
+        return [name for name, i in ids.items() if i is not None and not (type(i) is int and 0 <= i < self.vocab_size)]
+
     def config(self) -> Json:
         """Returns the metadata in the form of a config.json, with the members that `model_config` reads."""
         return {
@@ -273,7 +280,10 @@ def read_mmproj(path: Path) -> Header:
 
 
 def of_adapter(path: Path) -> Header:
-    """Returns the header of a file with an adapter, of which nothing is checked. Raises OSError and Malformed."""
+    """Returns the header of a file with an adapter, of which nothing is checked.
+
+    Raises OSError, Malformed and Unsupported.
+    """
     return _of_file(path, _parse, BEGINNING_BYTES)
 
 
@@ -324,7 +334,7 @@ def _refusing(path: Path) -> Iterator[None]:
 def beginning(path: Path) -> dict[str, Any]:
     """Returns the metadata before the vocabulary, which is read fast and has the kind of the model.
 
-    Raises OSError and Malformed.
+    Raises OSError, Malformed and Unsupported.
     """
 
     def parse(cursor: Cursor) -> dict[str, Any]:
@@ -335,7 +345,7 @@ def beginning(path: Path) -> dict[str, Any]:
 
 
 def parse(data: bytes) -> Header:
-    """Returns the header of a file's bytes. Raises Malformed."""
+    """Returns the header of a file's bytes. Raises Malformed and Unsupported."""
     return _parse(Cursor(data, len(data)))
 
 
@@ -390,11 +400,16 @@ def _parse(cursor: Cursor) -> Header:
 
 
 def _begin(cursor: Cursor) -> tuple[int, int]:
-    """Reads the first bytes, and returns the number of tensors and the number of metadata entries. Raises Malformed."""
+    """Reads the first bytes, and returns the number of tensors and the number of metadata entries.
+
+    Raises Malformed and Unsupported.
+    """
     if (first := cursor.read(4)) != b"GGUF":
         pointer = first == b"vers"
         raise Malformed("it is a pointer of Git LFS; run git lfs pull" if pointer else "it does not begin with GGUF")
     version = cursor.number("I")
+    if version and not version & 0xFFFF:
+        raise Unsupported("its numbers are big-endian; gguf_convert_endian.py of llama.cpp converts it")
     if not FIRST_VERSION <= version <= LAST_VERSION:
         raise Malformed(f"version {version} is not supported")
     tensors, entries = cursor.number("Q"), cursor.number("Q")
@@ -487,10 +502,6 @@ def _require_whole(header: Header) -> None:
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):
         raise Malformed("its vocabulary is incomplete")
-    for name in ("bos", "eos"):
-        value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if value is not None and not (type(value) is int and 0 <= value < tokens):
-            raise Malformed(f"its {name} token is not in its vocabulary")
     if missing := next((name for name in _expected(header) if name not in header.tensors), ""):
         raise Malformed(f"it has no {missing}")
 
@@ -532,6 +543,8 @@ def only_paged(header: Header) -> str:
     """Returns why the pipelines of openvino-genai cannot load a file, or "" if they can."""
     if header.number_at("split.count") > 1:
         return "openvino-genai does not load split GGUF files"
+    if lost := header.lost_tokens:
+        return f"openvino-genai does not load GGUF files whose {lost[0]} token is not in their vocabulary"
     kind = f"{header.architecture} with the tokenizer {header.metadata['tokenizer.ggml.model']}"
     known = [f"{architecture} with the tokenizer gpt2" for architecture in GENAI]
     return "" if kind in known else f"openvino-genai only loads GGUF files of {', '.join(known)}, not of {kind}"

@@ -95,7 +95,7 @@ class GgufFile:
         """
         try:
             known = header.beginning(self._path)
-        except (OSError, ValueError, Malformed):
+        except (OSError, ValueError, Malformed, header.Unsupported):
             return ""  # the error is reported when the model is loaded
         known |= self._overrides.values
         architecture = str(known.get("general.architecture"))

@@ -218,8 +218,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.tokens": (9, numbers("i", 5, 1, 2, 3))}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
-        (file({"tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 3))}), "eos token"),
-        (file({"tokenizer.ggml.bos_token_id": (5, struct.pack("<i", -1))}), "bos token"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 1, 1), "numbers are big-endian"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
@@ -231,6 +230,20 @@ def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
 def test_a_padding_token_that_the_vocabulary_lacks_is_not_used(read, padding, known):
     header = read(file({"tokenizer.ggml.padding_token_id": (4, struct.pack("<I", padding))}))
     assert (header.padding, header.config()["pad_token_id"]) == (known, known)
+
+
+@pytest.mark.parametrize("name", ["bos", "eos"])
+def test_special_tokens_that_the_vocabulary_lacks_are_not_used(read, name):
+    for kind, code, lost in ((5, "i", -1), (4, "I", 3), (4, "I", (1 << 32) - 1)):
+        header = read(file({f"tokenizer.ggml.{name}_token_id": (kind, struct.pack("<" + code, lost))}))
+        assert (header.lost_tokens, header.token(name)) == ([name], "")
+        assert f"whose {name} token is not in" in gguf.only_paged(header)
+    assert read(file({f"tokenizer.ggml.{name}_token_id": (4, struct.pack("<I", 2))})).lost_tokens == []
+
+
+def test_the_task_of_a_big_endian_file_is_unknown(tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 1, 1))
+    assert GgufFile(tmp_path / "x.gguf").task() == ""
 
 
 def test_heads_are_compared_in_linear_time(read):

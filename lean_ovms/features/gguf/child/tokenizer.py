@@ -7,6 +7,7 @@ kind "gpt2" names its pre-tokenizer; the regular expressions for llama.cpp's nam
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from .. import header as gguf
 from ..header import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from ..model_file import header_of
 from . import merges
+
+log = logging.getLogger("lean_ovms.gguf")
 
 APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -262,6 +265,8 @@ class GgufTokenizer:
     def __init__(self, path: Path) -> None:
         """Builds the tokenizer that a file describes. Raises StartError if that is not possible."""
         header = header_of(path)
+        for name in header.lost_tokens:
+            log.warning("%s: its %s token is not in its vocabulary, and not used", path.name, name)
         data = TokenizerData(header)
         self.single, self.between = _special_tokens(data)
         try:
