@@ -116,12 +116,18 @@ class DeploymentManager(Deployment):
         which case the one that it should have replaced stays.
         """
         if self._stopped:
-            raise StartError("the server is stopping", reason="The server is shutting down.")
+            raise _stopping()
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._reload_after(self._reloading))
             # Retrieves the error, because all clients may have disconnected.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(self._next)  # a client's disconnect must not interrupt a load
+        reload = self._next
+        try:
+            return await asyncio.shield(reload)  # a client's disconnect must not interrupt a load
+        except asyncio.CancelledError:
+            if reload.cancelled():  # by `stop`
+                raise _stopping() from None
+            raise
 
     async def _reload_after(self, running: asyncio.Task[bool] | None) -> bool:
         """Reloads once more after a running reload, which may have read the files before they changed."""
@@ -294,6 +300,10 @@ class DeploymentManager(Deployment):
             await model.stop()
         if successor is None:
             self._registry.removed(model.name)
+
+
+def _stopping() -> StartError:
+    return StartError("the server is stopping", reason="The server is shutting down.")
 
 
 def manager_of(services: Services) -> DeploymentManager | None:

@@ -109,7 +109,11 @@ class Replicas:
             response.headers += warning_headers([ONE_ALONE])
             return response
         self._remember(route, change)
-        results = await self._everywhere(change)
+        try:
+            results = await self._everywhere(change)
+        except BaseException:  # the client has left
+            await response.aclose()
+            raise
         refused = [f"{one.replica}: {one.text}" for one in results if one.status >= 400]
         if not refused:
             response.headers.append((COUNT, str(len(results) + 1)))

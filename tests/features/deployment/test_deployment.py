@@ -378,7 +378,8 @@ async def test_stopping_ends_every_engine_also_those_that_come_and_go(deployment
     reloading = asyncio.create_task(manager.reload())
     await until(lambda: len(deployment.made) == 4)
     await manager.stop()
-    await asyncio.wait([reloading])
+    with pytest.raises(StartError, match="stopping"):
+        await reloading
     assert [model.engine.state for model in deployment.made] == ["stopped"] * 4
     with pytest.raises(StartError, match="stopping"):
         await manager.reload()

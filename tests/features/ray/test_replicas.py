@@ -30,12 +30,24 @@ ROUTES = {
 }
 
 
+class ClosedResponse(Response):
+    """A response that knows whether it was closed."""
+
+    closed = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
 class App:
     """An app that records its requests, and answers all with one status."""
 
     def __init__(self, status: int = 200) -> None:
         self.status = status
         self.asked: list[Request] = []
+        self.made: list[ClosedResponse] = []
+        self.waits = asyncio.Event()
+        self.waits.set()
         self.config = SimpleNamespace(composition=compose())
 
     def route(self, request: Request) -> Route | None:
@@ -45,7 +57,9 @@ class App:
         copy = Request(request.method, request.path, request.query, request.headers, request.body)
         self.asked.append(copy)
         request.drop_body()
-        return Response(self.status, [], orjson.dumps({"is": self.status}))
+        await self.waits.wait()
+        self.made.append(ClosedResponse(self.status, [], orjson.dumps({"is": self.status})))
+        return self.made[-1]
 
 
 class Fleet:
@@ -113,6 +127,18 @@ async def test_a_change_is_made_by_every_replica_once(fleet: Made) -> None:
             *("POST", "a=1"),
             *({"authorization": "Bearer k"}, b"body"),
         )
+
+
+async def test_what_a_change_holds_is_released_if_its_client_leaves_meanwhile(fleet: Made) -> None:
+    two = fleet(200, 200)
+    two.apps[1].waits = asyncio.Event()
+    asking = asyncio.create_task(two.ask("/load"))
+    while not two.apps[1].asked:
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    assert [made.closed for made in two.apps[0].made] == [True]
 
 
 async def test_a_change_that_is_refused_goes_no_further(fleet: Made) -> None:
