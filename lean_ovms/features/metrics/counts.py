@@ -24,6 +24,8 @@ from ...types.engine import EngineStats, ModelInfo
 from .exposition import PROCESS_FAMILIES, Exposition, Histogram, process_values
 from .feature import BY_CALL, BY_MODEL, ITL_BUCKETS, MetricOptions
 
+REJECTED = (429, 503, 529)
+"""The statuses of requests that are refused because of load or a model that is not ready; 529 is Anthropic's for 503."""
 METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 HIDDEN = {
@@ -153,7 +155,7 @@ class PrometheusMetrics(Metrics):
             return
         method, name = METHODS[record.stream], record.model
         labels = ("V3", "REST", method, name)
-        if record.status in (429, 503):
+        if record.status in REJECTED:
             self.add("ovms_requests_rejected", labels)
             return
         self.add("ovms_requests_accepted", labels)

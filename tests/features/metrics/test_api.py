@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lean_ovms.api.app import App
 from lean_ovms.composition import compose
 from lean_ovms.engine.protocol import Prefilled
-from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
+from lean_ovms.errors import EngineFailure, StartError, TooManyRequests, Unavailable
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -56,6 +56,21 @@ async def test_requests_are_counted_under_ovms_names(make_app: MakeApp) -> None:
     assert found['ovms_current_graphs{name="m"}'] == 0
     assert found['ovms_graph_processing_time_us_count{method="Unary",name="m"}'] == 2
     assert found['lean_ovms_request_errors_total{code="queue_full",model_name="m"}'] == 1
+
+
+async def test_a_refusal_is_one_in_every_form(make_app: MakeApp) -> None:
+    app, engine = await make(make_app, "a")
+    for refusal in (TooManyRequests("full"), Unavailable("restarting")):
+        engine.refusal = refusal
+        for path in (CHAT, "/v1/messages", "/api/chat", "/v1/responses"):
+            body = HELLO if path != "/v1/responses" else {"model": "m", "input": "hi"}
+            response = await post(app, path, {**body, "max_tokens": 5} if path == "/v1/messages" else body)
+            assert response.status in (429, 503, 529)
+            await response.aclose()
+    found = await scraped(app)
+    rejected = [found[f"ovms_requests_rejected{{{labels}}}"] for labels in (UNARY, STREAM)]
+    accepted = [found[f"ovms_requests_accepted{{{labels}}}"] for labels in (UNARY, STREAM)]
+    assert (sum(rejected), sum(accepted)) == (8, 0)
 
 
 async def test_ovms_buckets_are_there(make_app: MakeApp) -> None:
