@@ -316,6 +316,20 @@ async def test_a_failed_transcription_fails_its_item_and_the_session_goes_on() -
         assert (await client.until(COMPLETED))[-1]["transcript"] == "six"
 
 
+async def test_audio_from_before_the_first_session_update_is_answered_in_its_own_dialect() -> None:
+    app, engine = await speech_app()
+    engine.gate.clear()
+    async with session(app) as client:  # the URL selects vLLM's dialect
+        for peak in (0.25, 0.35):
+            await client.append(tone(0.5, peak), silence(1))
+            await client.send(COMMIT, final=True)
+        await client.send("session.update", session={"type": "transcription"})
+        assert (await client.next())["type"] == "session.updated"
+        engine.let_go()
+        found = [(await client.until("transcription.done"))[-1]["text"] for _ in range(2)]
+    assert found == ["two", "three"]
+
+
 async def test_the_first_session_update_shows_the_dialect() -> None:
     app, _ = await speech_app()
     async with session(app) as client:  # the URL selects vLLM's dialect

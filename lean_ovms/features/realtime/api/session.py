@@ -37,17 +37,25 @@ class Stream:
     """A stream of audio that is transcribed as one request."""
 
     def __init__(
-        self, settings: Settings, model: SpeechModel, params: TranscribeParams, offset_s: float, ahead_s: float
+        self,
+        dialect: Dialect,
+        settings: Settings,
+        model: SpeechModel,
+        params: TranscribeParams,
+        offset_s: float,
+        ahead_s: float,
     ) -> None:
         """Creates a stream without audio.
 
         Args:
+            dialect: The dialect in which the client sends it, and gets its text.
             settings: The settings of the client.
             model: The model that transcribes it.
             params: The parameters of the transcription.
             offset_s: The beginning of the stream, in seconds of the session.
             ahead_s: The most seconds of audio that may wait for the engine.
         """
+        self.dialect = dialect
         self.settings = settings
         self.model = model
         self.params = params
@@ -231,7 +239,8 @@ class TranscriptionSession:
             return self.current
         model = await self.model()
         params = self.settings.params(model.require_ready().speech, partials=self._options.realtime_partials)
-        stream = Stream(self.settings, model, params, self._fed_s, self._options.realtime_ahead_s)
+        ahead_s = self._options.realtime_ahead_s
+        stream = Stream(self.dialect, self.settings, model, params, self._fed_s, ahead_s)
         self._blocked = True
         await self._waiting.put(stream)
         self._blocked = False
@@ -353,7 +362,7 @@ class TranscriptionSession:
 
     async def _transcribe(self, stream: Stream) -> None:
         """Sends the transcription of a stream, beginning when it is committed."""
-        dialect = self.dialect
+        dialect = stream.dialect
         pending: list[SpeechEvent] = []
         try:
             async with contextlib.aclosing(stream.model.transcribe(stream.audio, stream.params)) as events:
