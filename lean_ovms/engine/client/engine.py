@@ -170,8 +170,8 @@ class EngineClient:
             self._update_model(ready)
             if self._ready_at:
                 await self.on_restart()
-            if child.ended:
-                raise StartError("the engine died just after the model was loaded", temporary=True)
+            if child.ended or self.state == "stopped":
+                raise StartError("the engine ended just after the model was loaded", temporary=self.state != "stopped")
         except StartError:
             await child.stop()
             raise

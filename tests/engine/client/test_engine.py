@@ -11,6 +11,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client import engine as engine_module
+from lean_ovms.engine.client.child import Child
 from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
 from lean_ovms.errors import BadRequest, RequestTimeout, StartError, Unavailable
 from lean_ovms.types import Image
@@ -398,6 +399,21 @@ def test_stop_while_the_first_child_loads():
         assert (engine.state, engine.pid) == ("stopped", None)
 
     run_fast(main)
+
+
+async def test_stop_at_the_moment_when_the_first_child_has_loaded(monkeypatch, caplog):
+    engine, stopping, first = EngineClient(Config(), command()), [], Child._handle_first
+
+    def stop_and_go_on(child, records):
+        stopping.append(asyncio.ensure_future(engine.stop()))
+        return first(child, records)
+
+    monkeypatch.setattr(Child, "_handle_first", stop_and_go_on)
+    with pytest.raises(StartError):
+        await engine.start()
+    await asyncio.gather(*stopping)
+    assert (engine.state, engine.pid, engine.restarts) == ("stopped", None, 0)
+    assert "died" not in caplog.text
 
 
 async def test_an_engine_that_was_stopped_does_not_start():
