@@ -25,7 +25,7 @@ from .exposition import PROCESS_FAMILIES, Exposition, Histogram, process_values
 from .feature import BY_CALL, BY_MODEL, ITL_BUCKETS, MetricOptions
 
 REJECTED = (429, 503, 529)
-"""The statuses of requests that are refused because of load or a model that is not ready; 529 is Anthropic's for 503."""
+"""The statuses of requests refused because of load or a model that is not ready; 529 is Anthropic's for 503."""
 METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 HIDDEN = {
