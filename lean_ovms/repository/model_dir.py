@@ -109,7 +109,7 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
 
 def single_files(path: Path) -> list[Path]:
     """Returns the model files in a folder that can be served; none if the folder has an OpenVINO model."""
-    other = not os.path.isdir(path) or any((path / name).is_file() for name in networks())
+    other = not os.path.isdir(path) or any(os.path.isfile(path / name) for name in networks())
     return [] if other else model_file.models_in(path)
 
 

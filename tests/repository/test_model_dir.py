@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
-from lean_ovms.repository.model_dir import ModelDir, check, read
+from lean_ovms.repository.model_dir import ModelDir, check, read, single_files
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -121,6 +121,18 @@ def complaint(path) -> str:
     with pytest.raises(StartError) as error:
         read(Config(model_path=str(path)))
     return str(error.value)
+
+
+def test_a_directory_that_may_not_be_read_is_named(model, monkeypatch):
+    stat = os.stat
+
+    def forbidden(path, **given):
+        if Path(path).parent == model:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **given)
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    assert single_files(model) == []
 
 
 def test_no_such_directory(tmp_path):

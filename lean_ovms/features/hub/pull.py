@@ -6,7 +6,8 @@ import logging
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -93,7 +94,9 @@ def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], Hub
     """
     if model_file.is_one(Path(wanted)):
         return wanted
-    if not wanted and target.exists():
+    with _as_pull_error(target):
+        present = target.exists()
+    if not wanted and present:
         return model_file.usual(str(path.relative_to(target)) for path in model_dir.single_files(target))
     if not wanted:
         return select.usual_of(open_hub().listing(source, revision))
@@ -108,7 +111,7 @@ def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], Hub
 
 def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
     """Pulls a model unless its directory exists. Returns whether it was pulled. Raises PullError."""
-    try:
+    with _as_pull_error(request.repository):
         if not request.overwrite and _is_present(request):
             log.info("%s is already in %s (--overwrite_models pulls it again)", request.source, request.target)
             return False
@@ -118,9 +121,6 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
                 log.info("another process has pulled %s in the meantime", request.source)
                 return False
             _download_or_convert(request, hub, staging)
-    except OSError as error:
-        why = error.strerror or "it cannot be stored"
-        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}", reason=why) from None
     log.info("%s is in %s", request.source, request.target)
     return True
 
@@ -156,13 +156,20 @@ def _convert_folder(request: PullRequest) -> None:
             '  pip install "optimum-intel[openvino]"\n'
             f"  optimum-cli export openvino --model {quoted} --weight-format {convert.DEFAULT_WEIGHTS} {to}"
         )
+    with _as_pull_error(request.repository), locked(request.repository, request.target.name) as staging:
+        if not request.target.exists():  # another process may have converted it first
+            _convert(request, staging)
+            staging.publish(request.target)
+
+
+@contextmanager
+def _as_pull_error(place: Path) -> Iterator[None]:
+    """Converts an OSError to a PullError with the path that it names, or else this place."""
     try:
-        with locked(request.repository, request.target.name) as staging:
-            if not request.target.exists():  # another process may have converted it first
-                _convert(request, staging)
-                staging.publish(request.target)
+        yield
     except OSError as error:
-        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}") from None
+        why = error.strerror or "it cannot be stored"
+        raise PullError(f"{error.filename or place}: {error.strerror or error}", reason=why) from None
 
 
 def _is_present(request: PullRequest) -> bool:

@@ -250,6 +250,19 @@ def test_a_repository_that_cannot_be_written_is_named(hub: Hub) -> None:
     hub.refuses(r"models.*: Not a directory")
 
 
+def test_a_repository_that_cannot_be_read_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = os.stat
+
+    def forbidden(path: Path, **given: bool) -> os.stat_result:
+        if path == hub.order().target:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **given)
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    with pytest.raises(PullError, match=r"models/org/model: Permission denied$"):
+        file_name("org/model", hub.order().target, "", lambda: HubClient("http://127.0.0.1:9"))
+
+
 # --- GGUF
 
 
