@@ -1,6 +1,7 @@
 """Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1,list:[…],object:{…}}<tool_call|>
 
-A block between the tags may have several calls. The model at times forgets the word "call", but not the colon.
+A block between the tags may have several calls. The model at times writes a colon before the word "call" or in its
+place, begins a call without the tag, or forgets the mark at the beginning of a string.
 
 Reasoning: <|channel>thought + newline … <channel|>.
 
@@ -31,6 +32,8 @@ MAX_DEPTH = 256
 _NAME = re.compile(r"[\w.\-]*")
 _KEY = re.compile(r"[^:,<>{}\[\]]*")
 _BARE = re.compile(r"[^,<>{}\[\]]*")
+_IN_TEXT = re.compile(r"[^:<>{}\[\]]*")
+"""Text in which no further key begins."""
 _CLOSERS = {"{": "}", "[": "]"}
 _NOISE = ("<turn|>", "<|tool_response>", "<eos>")
 
@@ -42,11 +45,22 @@ class GemmaCalls(Enclosed):
     noise = _NOISE
     quote: ClassVar[Tags] = Tags([QUOTE])
     inside = quote.all
+    at_start = True
+
+    def start(self) -> Steps[bool]:
+        if not (yield from self.scanner.literal("call:")):
+            return False
+        name = yield from self.scanner.word(_NAME)
+        if name not in self.out.parameters or (yield from self.scanner.space()) != "{":
+            return False
+        yield from self._arguments(name)
+        self._open = True
+        return True
 
     def enclosed(self, tag: str) -> Steps[bool]:
         called = False
         yield from self.scanner.space()
-        while (yield from self.scanner.literal("call:")) or (yield from self.scanner.literal(":")):
+        while (yield from self._begins()):
             if not (yield from self._call()):
                 break
             called = True
@@ -58,17 +72,25 @@ class GemmaCalls(Enclosed):
             self.out.text(self.scanner.recorded())
         return called
 
+    def _begins(self) -> Steps[bool]:
+        """Reads what comes before a name, and returns whether there was any of it."""
+        colon = yield from self.scanner.literal(":")
+        return (yield from self.scanner.literal("call:")) or colon
+
     def _call(self) -> Steps[bool]:
         yield from self.scanner.space()
         name = yield from self.scanner.word(_NAME)
         if not name or (yield from self.scanner.space()) != "{":
             return False
+        yield from self._arguments(name)
+        return True
+
+    def _arguments(self, name: str) -> Steps[None]:
         self.out.call(name)
         self._schemas = ParameterSchemas(self.out.parameters.get(name))
         self._closers = closers = list[str]()
         if not (yield from self._value(closers)) and (yield from self._over()):
             self.out.arguments("".join(reversed(closers)))
-        return True
 
     def _over(self) -> Steps[bool]:
         """Returns whether the end tag comes next. It ends all brackets that are still open."""
@@ -142,11 +164,32 @@ class GemmaCalls(Enclosed):
             return (yield from self._string(key=inside is _KEY))
         pieces: list[str] = []
         yield from self.scanner.run(inside, pieces.append)
+        if inside is _BARE and "".join(pieces).strip() and (yield from self._ends_string(pieces)):
+            self.out.arguments(quoted("".join(pieces)))
+            return True
         text = "".join(pieces).strip()
         if text:
             self._word = text if inside is _KEY else ""
             self.out.arguments(quoted(text) if inside is _KEY else number_or_word(text) or quoted(text))
         return bool(text)
+
+    def _ends_string(self, pieces: list[str]) -> Steps[bool]:
+        """Reads the rest of a string that began without a mark, if this ends it. Returns False if nothing was read."""
+        mark = self.quote.all[0]
+        if (yield from self.scanner.literal(mark)):
+            return True
+        if self._closers[-1] != "}" or (yield from self.scanner.ahead_in(_IN_TEXT)) != mark[0]:
+            return False
+        rest: list[str] = []
+        self.scanner.record()
+        yield from self.scanner.run(_IN_TEXT, rest.append)
+        in_key = not "".join(rest).rpartition(",")[2].strip()  # the mark begins the next key
+        if not in_key and (yield from self.scanner.literal(mark)):
+            self.scanner.forget()
+            pieces += rest
+            return True
+        self.scanner.unread()
+        return False
 
     def _string(self, *, key: bool) -> Steps[bool]:
         """Reads the rest of a string, perhaps a key, after the mark that begins it."""
