@@ -27,6 +27,9 @@ class JsonCalls(Syntax):
     """The possible keys of the function's name."""
     argument_keys: ClassVar[tuple[str, ...]] = ("arguments", "parameters")
     """The possible keys of its arguments."""
+    nested_keys: ClassVar[tuple[str, ...]] = ("arguments",)
+    """The possible keys of its arguments in the form in which clients send calls. A definition of a tool, which models
+    repeat, has that form too, with parameters."""
     one_call: ClassVar[bool] = False
     """Whether only one object follows a tag."""
     start_brackets: ClassVar[str] = "["
@@ -165,8 +168,7 @@ class _Call:
             return (yield from self.arguments(first))
         if word == _NESTED and first == "{" and not self.name:
             self.scanner.pos += 1
-            # A definition of a tool, which models repeat, has this form too, but no arguments.
-            self.eager, self._argument_keys = False, ("arguments",)
+            self.eager, self._argument_keys = False, self.syntax.nested_keys
             return (yield from self.members())
         if word in self.syntax.name_keys and first and first in QUOTES and not self.name:
             return (yield from self.read_name())

@@ -35,6 +35,7 @@ class LlamaCalls(JsonCalls):
 
     tags = ("<|python_tag|>", "<function=")
     noise = ("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>")
+    nested_keys = ("parameters", "arguments")
     at_start = True
     start_brackets = "[{"
 
