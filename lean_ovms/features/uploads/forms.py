@@ -1,9 +1,10 @@
 """Reads multipart/form-data bodies, and converts the strings in them to values of request fields.
 
-https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, and file parts are slices of it. A field
-with several values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as
-OpenAI's client does, or as JSON. If a field that is not an array has several files, the last one counts. An empty value
-of a field that is not an array means absent, since forms have no null.
+https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, which transports/cycle.py closes when the
+request has ended, and file parts are slices of it. A field with several values is sent as `name` or `name[]` once for
+each, an object as `name[member]` for each member, as OpenAI's client does, or as JSON. If a field that is not an array
+has several files, the last one counts. An empty value of a field that is not an array means absent, since forms have no
+null.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Declares what the paged engine needs of a model family to serve its images.
 
-Each family has a module of its own.
+Each family has a module of its own, and a row in families.py for each model_type.
 """
 
 from __future__ import annotations
