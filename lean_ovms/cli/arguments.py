@@ -70,7 +70,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     given = vars(_parser_for(words, without).parse_intermixed_args(words))
     others.settle(given)
     _read_words(given, without)
-    _check_pointers(given, without)
+    if empty := [name for name in pointers(without) if given.get(name) == ""]:  # as with an unset shell variable
+        raise StartError(f"--{empty[0]} is empty: give it a value, or leave it out")
     rows = {row.name: row for row in listed(without)}
     _check_variables(environ, rows)
     of_others = others.variables(environ, given)
@@ -199,13 +200,6 @@ def hub_model(text: str) -> dict[str, str]:
     name, quantization = found.groups() if found else (text, "")
     named = quantization not in (None, "", "latest")
     return {"source_model": name, **{row.option: quantization for row in compose().formats if named}}
-
-
-def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
-    """Raises StartError if a flag that selects models is empty, as with an unset shell variable."""
-    for name in pointers(without):
-        if given.get(name) == "":
-            raise StartError(f"--{name} is empty: give it a value, or leave it out")
 
 
 def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:

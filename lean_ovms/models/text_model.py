@@ -356,10 +356,8 @@ class TextModel(TokenModel):
                 adapter=model.adapters.applied(model.adapter, sampling.lora),
                 **_origin(record),
             )
-            if structured is None:
-                reply = await model.engine.submit(request)
-            else:
-                reply = await structured.submit(model.engine, request)
+            accepted = model.engine.submit(request) if structured is None else structured.submit(model.engine, request)
+            reply = await accepted
             try:  # not before it is accepted: for many choices they cost more than a refusal
                 decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
             except BaseException:

@@ -196,10 +196,8 @@ def _describe(path: Path) -> str:
             f"optimum-cli export openvino --model {shlex.quote(str(path))} {shlex.quote(f'{path.name}-ov')}"
         )
     inside = sorted(entry.name for entry in path.iterdir())
-    below = [entry.parent.name for entry in path.glob(f"*/{TEXT_NETWORKS[0]}")]
-    if below:
-        name = sorted(below)[0]
-        return f"its subdirectory {name} contains a model: give {path / name}, or --model_repository_path {path}"
+    if below := sorted(entry.parent for entry in path.glob(f"*/{TEXT_NETWORKS[0]}")):
+        return f"its subdirectory {below[0].name} contains a model: give {below[0]}, or --model_repository_path {path}"
     content = f"it contains {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
     return f"{content}; export a model with: optimum-cli export openvino --model NAME {shlex.quote(str(path))}"
 

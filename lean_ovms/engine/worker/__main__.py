@@ -65,13 +65,8 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         keep_only(command.features)
         config = EngineConfig(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
-            logs.setup(
-                config.log_level,
-                config.log_format,
-                config.log_path,
-                log_fd,
-                text=logs.PRINTED if log_fd is None else "",
-            )
+            text = logs.PRINTED if log_fd is None else ""
+            logs.setup(config.log_level, config.log_format, config.log_path, log_fd, text=text)
         limit_threads(config)
         row = config.composition.task(command.task)
         gc.disable()  # a vocabulary is half a million objects, none of them garbage

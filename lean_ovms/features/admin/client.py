@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -223,6 +224,8 @@ def _reason(error: Exception) -> str:
 
 
 def _message(answer: http.client.HTTPResponse) -> str:
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        return f"{answer.status} {answer.reason}: the API key is missing or wrong; set API_KEY, or give --api-key KEY"
     text = answer.read(1 << 16).decode("utf-8", "replace")
     try:
         error = json.loads(text)

@@ -116,6 +116,7 @@ def test_the_options_of_a_running_server(
     ("scheme", "answer", "said"),
     [
         ("https", LOADING, "wrong version number .*; a server without TLS needs http://$"),
+        ("http", b"HTTP/1.0 401 No\r\n\r\n{}", "the API key is missing or wrong; set API_KEY, or give --api-key KEY$"),
         ("http", b"", "without response; a server with TLS needs https://$"),
         ("http", b"HTTP/1.0 404 No\r\n\r\n<!DOCTYPE html>", "^404 No: the answer is a web page, so another server "),
     ],
