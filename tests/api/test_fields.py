@@ -7,7 +7,7 @@ import pytest
 
 from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, read, read_one
 from lean_ovms.api.generation.sampling import SAMPLING
-from lean_ovms.api.queries import read_query
+from lean_ovms.api.queries import MAX_PARAMETERS, read_query
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.features.chat import request as chat_request
 from lean_ovms.types import Json, Request
@@ -83,6 +83,13 @@ async def test_whole_numbers_in_inputs(make_pooling: MakePooling, given: list[ob
     app, engine = await make_pooling()
     assert (await ask_json(app, "/v1/embeddings", {"model": "e", "input": given, "dimensions": None})).status == 200
     assert all(type(token) is int for tokens in engine.asked[-1][0] for token in tokens)
+
+
+def test_the_parameters_of_a_query_are_limited() -> None:
+    limit = FieldSet((Field("limit", "uint", ""),))
+    assert read_query(limit, "&".join(["limit=1"] * MAX_PARAMETERS)) == {"limit": 1}
+    with pytest.raises(BadRequest, match="more than 100 parameters"):
+        read_query(limit, "&".join(["limit=1"] * (MAX_PARAMETERS + 1)))
 
 
 @pytest.mark.parametrize(("text", "value"), [("5", 5), ("5.0", 5), ("1e1", 10), ("x", None), ("true", None),

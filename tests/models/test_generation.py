@@ -85,6 +85,17 @@ async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, siz
     assert found.tokens[-1] == EOS
 
 
+async def test_special_tokens_that_are_tags_are_read_and_others_are_hidden() -> None:
+    engine = FakeEngine(say("<think>", "h~m", "</think>", "so~"))
+    engine.vocabulary = dataclasses.replace(engine.vocabulary, special=frozenset([EOS, *b"</>~"]))
+    model = TextModel(Config(fake_engine=True, reasoning_parser="qwen3"), engine)  # type: ignore[arg-type]
+    await model.load()
+    for skip, reasoning, text in ((True, "hm", "so"), (False, "", "<think>h~m</think>so~<eos>")):
+        output = OutputParams(parse=skip, skip_special_tokens=skip)
+        [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), output), 1)
+        assert (found.reasoning, found.text) == (reasoning, text)
+
+
 async def test_stop_strings_wait_for_min_tokens() -> None:
     assert (await answer(say("a.", "b.", "c."), stop=(".",), min_tokens=3)).text == "a.b"
 

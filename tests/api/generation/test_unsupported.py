@@ -190,6 +190,7 @@ WRONG_VALUES: list[tuple[dict[str, Any], str | None]] = [
     ({"logit_bias": {"9" * 5000: 1}}, f"logit_bias: '{'9' * 40}' is not a token id"),
     ({"logit_bias": {"1": 101}}, "logit_bias[1] is not a number in [-100, 100]"),
     ({"logit_bias": {"1": True}}, "logit_bias[1] is not a number in [-100, 100]"),
+    ({"logit_bias": {"1": "5"}}, "logit_bias[1] is not a number in [-100, 100]"),
     ({"logit_bias": {"257": 1}}, "logit_bias: 257 is not a token id in [0, 257)"),
     ({"allowed_token_ids": []}, "allowed_token_ids must not be empty"),
     ({"allowed_token_ids": [257]}, "allowed_token_ids: 257 is not a token id in [0, 257)"),

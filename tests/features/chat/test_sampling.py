@@ -142,6 +142,16 @@ def test_stop_strings_stay_in_streams_and_not_in_whole_answers_unless_said() -> 
     assert (output.include_stop, output.stop) == (False, ("x",))
 
 
+def test_as_many_stop_strings_and_bad_words_as_the_limits_say_are_accepted() -> None:
+    stops = [f"{number:x<1024}" for number in range(16)]
+    assert build_output(read(SAMPLING, {"stop": stops}), Defaults({}), stream=False).stop == tuple(stops)
+    words = [f"{number:x<256}" for number in range(256)]
+    assert sampling({"bad_words": words}).bad_words == tuple(words)
+    for fields in ({"stop": [*stops, ""]}, {"stop": [*stops[1:], stops[0] + "x"]}, {"bad_words": [*words, "x"]}):
+        with pytest.raises(BadRequest):
+            read(SAMPLING, fields)
+
+
 def test_stop_strings_of_the_config_are_replaced_not_merged() -> None:
     config = Defaults({"stop_strings": ["a"]})
     assert build_output(read(SAMPLING, {}), config, stream=False).stop == ("a",)

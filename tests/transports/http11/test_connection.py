@@ -317,6 +317,7 @@ def test_headers_one_byte_at_a_time_are_408_in_the_end(loop: JumpLoop) -> None:
         if it.transport.eof_written:
             break
     assert error_code(it.received) == (408, "request_timeout")
+    assert b"the request headers did not arrive in time" in it.received
     assert 15 <= loop.time() < 16
     it.run(LINGER_S)
     assert gone(it)
@@ -330,6 +331,7 @@ def test_a_body_one_byte_at_a_time_is_408_in_the_end(loop: JumpLoop) -> None:
         assert it.received == b""
     it.send(b"a", 3)
     assert error_code(it.received) == (408, "request_timeout")
+    assert b"the request body did not arrive in time" in it.received
     it.run(LINGER_S)
     assert gone(it)
 
@@ -372,6 +374,17 @@ def test_a_client_that_takes_nothing_is_cut_and_its_stream_cancelled(loop: JumpL
     assert it.transport.aborted
     assert body.closed == 1
     assert gone(it)
+
+
+def test_a_client_that_takes_a_little_and_then_nothing_is_cut(loop: JumpLoop) -> None:
+    it = wire(loop, answering(stream(Body(*[b"x" * 10_000] * 20))))
+    it.transport.room = 0
+    it.send(GET, 30)
+    it.transport.take(1_000)
+    it.run(30)
+    assert not it.transport.lost
+    it.run(60)
+    assert it.transport.aborted
 
 
 def test_a_client_that_takes_a_little_is_not_cut(loop: JumpLoop) -> None:
