@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+from lean_ovms.features.model_families.elements import Element, to_json
 from lean_ovms.features.model_families.literals import literal_to_json, python_text
 from lean_ovms.features.model_families.values import kinds_of, typed
+from lean_ovms.types import Json
 
 KINDS: list[tuple[object, set[str]]] = [
     ({"type": "string"}, {"string"}),
@@ -58,6 +60,20 @@ TYPED = [
 
 def test_text_becomes_the_value_that_the_schema_means() -> None:
     assert [(text, kinds, typed(text, frozenset(kinds.split()))) for text, kinds, _ in TYPED] == TYPED
+
+
+EMPTY: list[tuple[str, Json, str]] = [
+    ("", {"type": "array"}, "[]"),
+    (" \n", {"additionalProperties": {}}, "{}"),
+    ("", {"anyOf": [{"type": "null"}, {"properties": {}}]}, "{}"),
+    ("", {"type": ["array", "string"]}, '""'),
+    ("", {"type": "integer"}, '""'),
+    ("", {}, '""'),
+]
+
+
+def test_an_empty_element_is_the_value_that_the_schema_means() -> None:
+    assert [(text, schema, to_json(Element("v", [text]), schema)) for text, schema, _ in EMPTY] == EMPTY
 
 
 LITERALS: list[tuple[str, object]] = [
