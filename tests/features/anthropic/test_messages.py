@@ -354,7 +354,7 @@ async def test_counting_needs_no_max_tokens_and_no_model(make_app: MakeApp) -> N
 
 
 async def test_the_header_chooses_the_form(make_app: MakeApp) -> None:
-    app, _ = await make_app()
+    app, engine = await make_app()
     listed = await whole(await get(app, "/v1/models", **VERSION))
     assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "m", "m")
     [model] = listed["data"]
@@ -363,6 +363,8 @@ async def test_the_header_chooses_the_form(make_app: MakeApp) -> None:
     assert (await whole(await get(app, "/v1/models")))["object"] == "list"
     assert (await whole(await get(app, "/v1/models/m")))["object"] == "model"
     assert (await get(app, "/v1/models/x", **VERSION)).status == 404
+    engine.state = "restarting"
+    assert (await whole(await get(app, "/v1/models", **VERSION)))["data"] == []
 
 
 async def test_pages() -> None:

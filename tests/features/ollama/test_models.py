@@ -39,6 +39,8 @@ async def test_models_and_running_models_are_listed(make_app: MakeApp) -> None:
     [running] = (await whole(await get(app, "/api/ps")))["models"]
     assert (running["name"], running["context_length"], running["size_vram"]) == ("m:latest", 1000, 0)
     assert running["expires_at"] > "2100"
+    app.registry.get("m", TextModel).parent = "base"  # an adapter, which is in memory with its model
+    assert (await whole(await get(app, "/api/ps")))["models"] == []
 
 
 async def test_the_defaults_of_its_samplers_are_shown(make_app: MakeApp) -> None:
