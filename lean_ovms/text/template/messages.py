@@ -383,10 +383,10 @@ def _tool(tool: Any, needs: ToolNeeds) -> Any:
     if not isinstance(function, dict):
         return tool
     given = {name: value for name, value in function.items() if value is not None}
-    for name, value in needs.members.items():
-        given[name] = {**value, **given[name]} if isinstance(given.get(name), dict) else given.get(name, value)
     if "parameters" in given:
         given["parameters"] = _schema(given["parameters"], needs)
+    for name, value in needs.members.items():
+        given[name] = {**value, **given[name]} if isinstance(given.get(name), dict) else given.get(name, value)
     return {**tool, "function": given}
 
 

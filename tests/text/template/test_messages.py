@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lean_ovms.text.template.chat_template import TemplateSettings
-from lean_ovms.text.template.messages import Capabilities, prepare
+from lean_ovms.text.template.messages import Capabilities, ToolNeeds, prepare, prepare_tools, with_ids
 from lean_ovms.types import ChatPrompt
 from tests.text.template.template_cases import (
     EVERY_ROLE,
@@ -167,6 +167,45 @@ def test_malformed_calls_pass_as_they_are(call):
     message = {"role": "assistant", "content": "", "tool_calls": [call]}
     for form in ("object", "string", "any"):
         assert one(message, Capabilities(arguments=form))["tool_calls"] == [call]
+
+
+def calls(*names, ids=()):
+    given = [{"function": {"name": name, "arguments": {}}} for name in names]
+    known = [call | {"id": own} for call, own in zip(given, ids, strict=True)] if ids else given
+    return {"role": "assistant", "tool_calls": known}
+
+
+RESULTS = [
+    ([calls("f", "g", ids=("a", "b"))], [{"tool_call_id": "b"}, {"tool_call_id": "a"}], ["b", "a"]),
+    ([calls("f", "f", ids=("a", "b"))], [{"tool_call_id": "b", "name": "f"}, {"name": "f"}], ["b", "a"]),
+    ([calls("f", "g")], [{"name": "g"}, {}], ["call_2", "call_1"]),
+    ([calls("f"), {"role": "tool"}, calls("g")], [{"tool_call_id": "x"}], ["call_2"]),
+    ([calls("f", ids=(7,))], [{"tool_call_id": 7}], ["7"]),
+    ([calls("f", ids=("a",)), {"role": "user"}], [{"tool_call_id": "a"}, {"tool_call_id": "x"}], ["a", "x"]),
+    ([calls("f", ids=("a",))], [{}, {}], ["a", "a"]),
+]
+
+
+@pytest.mark.parametrize(("before", "results", "ids"), RESULTS)
+def test_a_result_has_the_id_of_its_call(before, results, ids):
+    found = with_ids([*before, *({"role": "tool", "content": "x", **result} for result in results)])
+    assert [message["tool_call_id"] for message in found[len(before) :]] == ids
+
+
+def test_members_of_tools_that_are_null_are_left_out_and_those_that_a_template_reads_are_added():
+    values = {"enum": [None, {"a": None}], "default": None, "const": None}
+    schema = {"type": "object", "properties": {"type": {"description": None, **values}, "x": True}, "required": None}
+    tool = {"type": "function", "function": {"name": "f", "description": None, "parameters": schema}}
+    [found] = prepare_tools([tool], ToolNeeds())
+    plain = {"type": "object", "properties": {"type": values, "x": True}}
+    assert found == {"type": "function", "function": {"name": "f", "parameters": plain}}
+    members = {"description": "", "parameters": {"required": []}}
+    needs = ToolNeeds(members=members, properties={"title": ""}, default_texts=True)
+    [found] = prepare_tools([tool], needs)
+    filled = {"type": {"title": "", **values, "default": "null"}, "x": True}
+    assert found["function"]["parameters"] == {**plain, "properties": filled, "required": []}
+    assert found["function"]["description"] == ""
+    assert prepare_tools([{"type": "other"}, 5], needs) == [{"type": "other"}, 5]
 
 
 def test_reasoning_is_copied_to_thinking_where_that_is_read():
