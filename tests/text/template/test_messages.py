@@ -223,14 +223,19 @@ def capabilities_of(source):
     return ChatTemplate(source, special_tokens=TOKENS).capabilities
 
 
+ALIKE = ("devstral", "qwen3", "qwen3_30b", "qwen3vl")
+"""Families whose templates render arguments as an object and as a text alike."""
+REASONING = {"lfm25": ("thinking",), "gpt_oss": ("thinking",), "gemma": ("reasoning",)}
+
+
 @pytest.mark.parametrize("family", list(TEMPLATES))
 @pytest.mark.slow
 def test_what_the_model_families_templates_read(family):
     found = compiled(family).capabilities
     assert found.strings
     assert found.parts - {"developer"} == READ_PARTS.get(family, set())
-    assert found.arguments == ("string" if family in STRING_ARGUMENTS else "object")
-    assert found.reasoning_names == (("thinking",) if family in {"lfm25", "gpt_oss"} else ())
+    assert found.arguments == ("string" if family in STRING_ARGUMENTS else "any" if family in ALIKE else "object")
+    assert found.reasoning_names == REASONING.get(family, ())
 
 
 LOOP = "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"
