@@ -7,10 +7,14 @@ from typing import ClassVar
 from ...grammar.call_syntax import CallForm
 from .base import Enclosed, ModelFamily
 from .call_forms import python_call
+from .json_calls import JsonCalls
 from .literals import lenient_text
 from .python_calls import PythonCalls
-from .scanner import Steps
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
+
+_OBJECT = Tags(["{", "[{", "[\n{"])
+"""The beginnings of calls in JSON."""
 
 
 class PythonList(Enclosed, PythonCalls):
@@ -29,11 +33,23 @@ class PythonList(Enclosed, PythonCalls):
         return (yield from self.calls())
 
 
+class PythonOrJson(PythonList):
+    """Reads calls in a list in Python's notation or, if the client's instructions ask for it, of objects in JSON."""
+
+    def prepare(self) -> None:
+        self._objects = JsonCalls(self.out)
+
+    def enclosed(self, tag: str) -> Steps[bool]:
+        if (yield from self.scanner.ahead(_OBJECT)) > 0:
+            return (yield from self._objects.calls())
+        return (yield from super().enclosed(tag))
+
+
 _LFM = {"noise": ("<|im_end|>", "<|endoftext|>")}
 
 # LFM2, LFM2.5.
 LFM2 = ModelFamily(
-    tools=PythonList.variant(
+    tools=PythonOrJson.variant(
         tags=("<|tool_call_start|>", "<|tool_call_end|>"), decode=staticmethod(lenient_text), bare_words=True, **_LFM
     ),
     thinking=ThinkTags.variant(**_LFM),
