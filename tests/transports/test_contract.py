@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
 from lean_ovms.errors import Forbidden, TooManyRequests, Unavailable
-from lean_ovms.features.asgi.adapter import Asgi
+from lean_ovms.features.asgi.adapter import Asgi, asgi
 from lean_ovms.transports import cycle as request_body
 from lean_ovms.types import Request, Response
 from tests.streams import Iterated
@@ -395,6 +397,16 @@ async def test_asgi_declared_length_is_refused_before_the_body_is_read() -> None
     scope = {"type": "http", "headers": [(b"content-length", b"%d" % (LIMIT + 1))]}
     sent = await call_asgi(Asgi(Engine().unary, LIMIT), scope)
     assert sent[0]["status"] == 413
+
+
+async def test_asgi_refusal_can_be_read_by_a_page() -> None:
+    app = App(Config(fake_engine=True, max_body_bytes=1024, access_log=False))
+    for path, kind in (("/v1/chat/completions", None), ("/v1/messages", "error")):
+        scope = {"type": "http", "path": path, "headers": [(b"content-length", b"1025")]}
+        start, body = await call_asgi(asgi(app), scope)
+        assert start["status"] == 413
+        assert (b"access-control-allow-origin", b"*") in start["headers"]
+        assert json.loads(body["body"]).get("type") == kind
 
 
 async def test_asgi_head_that_is_refused_costs_no_body() -> None:

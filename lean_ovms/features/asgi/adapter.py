@@ -9,7 +9,7 @@ run on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -32,6 +32,7 @@ class Asgi:
         max_body_bytes: int,
         check_head: Callable[[Request], None] = lambda request: None,
         error_forms: ErrorForms = OPENAI_ONLY,
+        error_headers: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Keeps the settings; nothing is started.
 
@@ -40,11 +41,13 @@ class Asgi:
             max_body_bytes: The most bytes of a body; a longer one is answered with 413.
             check_head: Checks a request by its head and may raise RequestError, before its body is read.
             error_forms: The forms of errors by path, for errors that are found in this class.
+            error_headers: The headers of such errors, such as those of CORS, without which no page can read them.
         """
         self._handle = handle
         self._max_body_bytes = max_body_bytes
         self._check_head = check_head
         self._error_forms = error_forms
+        self._error_headers = error_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -60,7 +63,7 @@ class Asgi:
         headers = request_headers(scope["headers"])
         # Kept until the end without a body, because the form of errors depends on it.
         head = request_of(scope, headers, b"")
-        in_form = partial(self._error_forms.response, request=head)
+        in_form = partial(self._error_forms.response, headers=self._error_headers, request=head)
         cycle = _AsgiCycle(self._handle, in_form, send, wants_body=head.method != "HEAD")
         try:
             self._check_head(head)
@@ -193,4 +196,4 @@ def asgi(app: App, handle: Handle | None = None) -> Asgi:
     """
     config = app.config
     error_forms = config.composition.error_forms.below(config.root_path)
-    return Asgi(handle or app.handle, config.max_body_bytes, app.check_head, error_forms)
+    return Asgi(handle or app.handle, config.max_body_bytes, app.check_head, error_forms, config.cors_headers())
