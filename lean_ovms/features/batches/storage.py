@@ -35,6 +35,9 @@ logger = logging.getLogger("lean_ovms.batches")
 FILE, BATCH = "file", "batch"
 """The values of `object` in stored entries."""
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
+OF_BATCH = ("status", "created_at", "input_file_id", "request_counts")
+MEMBERS = {FILE: ("bytes", "created_at", "expires_at")}
+"""The members of stored objects that are used here; objects of any other kind are batches."""
 RETENTION_S = 30 * 24 * 3600
 """Seconds for which batches and their files are kept, as at OpenAI."""
 PIECE = 1 << 18
@@ -92,9 +95,20 @@ class Storage:
         except OSError as error:  # the file system does not support locks
             logger.warning("--files_path cannot be locked: %s", error.strerror)
         self._lock = descriptor
+        try:
+            self._read()
+        except BaseException:
+            self.close()  # otherwise a further attempt would find the directory locked
+            raise
+        return True
+
+    def _read(self) -> None:
+        """Reads the directory, and deletes what has expired or is incomplete. Raises OSError."""
         for path in self._directory.glob("*.json"):
             try:
                 entry = Entry(**orjson.loads(read_bytes(path)))
+                for member in ("id", *MEMBERS.get(entry.body["object"], OF_BATCH)):
+                    _ = entry.body[member]
                 self._entries[entry.body["id"]] = entry
             except (OSError, ValueError, TypeError, KeyError):
                 logger.error("%s is damaged and was ignored", path)
@@ -104,7 +118,6 @@ class Storage:
             if entry.body["object"] == FILE and sizes.get(name) != entry.body["bytes"]:
                 self._drop(name)  # the file's upload was interrupted
         self._drop_expired()
-        return True
 
     def close(self) -> None:
         """Unlocks the directory for other servers. Idempotent."""
