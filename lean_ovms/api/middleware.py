@@ -197,7 +197,7 @@ class _ObservedResponse(Response):
         self._on_close = on_close
         record.status = response.status
         if isinstance(body, bytes):
-            record.bytes, record.chunks = len(body), 1
+            record.bytes, record.chunks = (len(body), 1) if has_body else (0, 0)
         elif has_body:
             record.status = CLIENT_LEFT  # until the last chunk is sent
             self.body = _CountedStream(body, record, response.status)

@@ -11,8 +11,10 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.api.response import whole_body
 from lean_ovms.errors import EngineFailure
 from lean_ovms.observability.logging import Access, JsonLines
+from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import say
 from tests.waiting import cancel
@@ -49,6 +51,13 @@ def only(records: list[logging.LogRecord]) -> dict[str, Any]:
 async def logged(make_app: MakeApp, *pieces: str, **options: Any) -> App:
     app, _ = await make_app(lambda _, sampling: say(*pieces, sequences=sampling.n), access_log=True, **options)
     return app
+
+
+async def test_an_answer_to_head_has_no_bytes(make_app: MakeApp, lines: list[logging.LogRecord]) -> None:
+    app = await logged(make_app, "a")
+    response = await app.handle(Request("HEAD", "/v1/models"))
+    assert len(await whole_body(response)) > 100
+    assert (only(lines)["status"], only(lines)["bytes"]) == (200, 0)
 
 
 async def test_a_whole_answer(make_app: MakeApp, lines: list[logging.LogRecord]) -> None:
