@@ -598,6 +598,18 @@ def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> 
     assert titles.all_inner_texts() == ["about the sky", "Oceans"]
 
 
+def test_a_browser_that_keeps_nothing_and_texts_that_do_not_arrive(browser: Any, server: Process) -> None:
+    context = browser.new_context(locale="de-DE")
+    context.add_init_script("indexedDB.open = () => { throw new Error('closed') }")
+    context.route("**/strings/de.json", lambda route: route.fulfill(status=404, body="gone"))
+    with loaded(context, server.url) as page:
+        answered(page, "one", {"content": "First."})
+        page.locator("#conversations").get_by_role("button", name="Delete one").click()
+        page.get_by_text("The conversation was deleted.").wait_for()
+        assert page.locator("#conversations button").count() == 0
+    context.close()
+
+
 def test_exported_conversations_are_imported_with_their_branches(page: Any, tmp_path: Path) -> None:
     answered(page, "about the sea", {"content": "Whales sing."})
     page.get_by_role("button", name="Regenerate").click()

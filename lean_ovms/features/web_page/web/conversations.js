@@ -128,7 +128,7 @@ function rename(conversation, item) {
 
 async function remove(conversation) {
   all = all.filter((one) => one !== conversation);
-  await store.remove(conversation.id);
+  await store.remove(conversation.id).catch(() => {}); // a browser that keeps nothing has nothing to remove
   if (conversation === shown) open(null);
   else draw();
   toast(t("The conversation was deleted."), async () => {

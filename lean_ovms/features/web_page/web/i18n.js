@@ -20,7 +20,8 @@ export async function load(features) {
   document.documentElement.lang = language();
   if (language() === "en") return;
   const read = async (folder) => (await fetch(new URL(`web/${folder}strings/${language()}.json`, document.baseURI))).json();
-  texts = Object.assign({}, ...(await Promise.all(["", ...features.map((name) => `${name}/`)].map(read))));
+  const orEnglish = (folder) => read(folder).catch(() => ({})); // a text that does not arrive must not end the page
+  texts = Object.assign({}, ...(await Promise.all(["", ...features.map((name) => `${name}/`)].map(orEnglish))));
   translate(document.body);
 }
 
