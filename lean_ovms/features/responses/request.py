@@ -31,6 +31,7 @@ from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .foreign_items import unshown
 from .items import read_input, to_messages
 from .response import ResponseObject
+from .sealing import Sealer
 from .service import ResponseService
 from .store import Context
 from .tool_forms import KIND, ServerTool
@@ -206,12 +207,8 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     form = (values["text"] or {}).get("format", TEXT_FORMAT)
     include = values["include"] or ()
     listed = "message.output_text.logprobs" in include
-    sealer, seal, warnings = services.get(ResponseService).sealer, None, list(tools.warnings)
-    if "reasoning.encrypted_content" in include:
-        try:
-            seal = sealer.sealing()
-        except MissingExtra as error:  # agents always ask for it, and the summary contains all reasoning
-            warnings.append(f"reasoning.encrypted_content is not returned: {error.message}")
+    sealer = services.get(ResponseService).sealer
+    seal, unsealed = _sealing(sealer) if "reasoning.encrypted_content" in include else (None, [])
 
     def offering(functions: Any, choice: Any) -> GenerationBody:
         return reader.generation(
@@ -246,8 +243,16 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
             timed_events=values["timings_per_token"],
         ),
         audio=audio,
-        headers=generation.headers + warning_headers(warnings + unread),
+        headers=generation.headers + warning_headers([*tools.warnings, *unsealed, *unread]),
     )
+
+
+def _sealing(sealer: Sealer) -> tuple[Callable[[str], str] | None, list[str]]:
+    """Returns the function that encrypts the reasoning of a response, or None and a warning if none is installed."""
+    try:
+        return sealer.sealing(), []
+    except MissingExtra as error:  # agents always ask for it, and the summary contains all reasoning
+        return None, [f"reasoning.encrypted_content is not returned: {error.message}"]
 
 
 def _read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
