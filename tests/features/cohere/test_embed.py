@@ -138,6 +138,7 @@ WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"texts": ["a"] * 5}, "texts"),
     ({"inputs": [5]}, "inputs[0]"),
     ({"inputs": [{"content": []}]}, "inputs[0]"),
+    ({"inputs": [{"content": [5]}]}, "inputs[0].content[0]"),
     ({"texts": ["a"], "embedding_types": []}, "embedding_types"),
     ({"texts": ["a"], "embedding_types": ["int4"]}, "embedding_types"),
     ({"texts": ["a"], "embedding_types": [[]]}, "embedding_types"),

@@ -53,6 +53,8 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
     ("fields", "wanted"),
     [
         ({"n_predict": 5}, {"max_tokens": 5}),
+        ({"n_predict": 0}, {"max_tokens": 1}),
+        ({"n_predict": -1}, {"max_tokens": None}),
         ({"max_tokens": 5}, {"max_tokens": 5}),
         ({"max_tokens": 6, "n_predict": 6}, {"max_tokens": 6}),
         ({"n_probs": 3}, {"logprobs": True, "top_logprobs": 3}),
@@ -122,6 +124,11 @@ async def test_a_stream(make_app: MakeApp) -> None:
     assert (found[0]["tokens_predicted"], found[0]["tokens_evaluated"]) == (2, 2)
     assert (found[-1]["stop_type"], found[-1]["has_new_line"], found[-1]["tokens_predicted"]) == ("eos", True, 7)
     assert not engine.mail.busy
+    for more in (False, True):
+        body = {"prompt": "ab", "stream": True, "timings_per_token": more}
+        *parts, last = await events(await post(app, "/completion", body))
+        assert ["timings" in part for part in parts] == [more] * 2
+        assert "timings" in last
     [last] = await events(await post(app, "/completion", {"prompt": "ab", "stream": True, "n_predict": 0}))
     assert (last["stop"], last["content"], last["tokens_predicted"]) == (True, "", 0)
 

@@ -19,7 +19,7 @@ PATHS = ["/props", "/slots", "/lora-adapters"]
 
 
 async def test_props(make_app: MakeApp) -> None:
-    app, _ = await make_app(max_num_seqs=3, max_tokens_limit=50)
+    app, engine = await make_app(max_num_seqs=3, max_tokens_limit=50)
     body = await whole(await get(app, "/props"))
     settings = body.pop("default_generation_settings")
     assert settings["n_ctx"] == 1000
@@ -40,6 +40,9 @@ async def test_props(make_app: MakeApp) -> None:
         "eos_token": "<eos>",
         "is_sleeping": False,
     }
+    model = app.registry.get("m", TextModel)
+    engine.info = model._info = replace(engine.info, audio=True)
+    assert (await whole(await get(app, "/props")))["modalities"] == {"vision": False, "video": False, "audio": True}
     for seed, shown in ((42, 42), (-1, 4294967295)):
         app.registry.get("m", TextModel).directory = ModelDir(generation_config={"seed": seed})
         settings = (await whole(await get(app, "/props")))["default_generation_settings"]
