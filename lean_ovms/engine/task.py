@@ -198,7 +198,7 @@ class Worker:
         self.task = task
         self.transport = transport
         self._commands = CommandQueue()
-        self._had_images = False  # since memory was trimmed
+        self._had_images = False  # whether images were computed since memory was trimmed
 
     def run(self) -> None:
         """Works until the front end closes the connection. Raises errors.EngineLost."""

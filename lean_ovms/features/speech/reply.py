@@ -73,7 +73,7 @@ class SpeechReply:
         self._turns: list[bool] = []
         self._repeated_text = 0
         self._repeated_turns = 0
-        # Crashes of the engine.
+        # What tells whether this request makes the engine crash.
         self.in_window = False
         self._care = 0
         self._crashes = 0

@@ -86,7 +86,7 @@ class Head(Drafter):
             if pending is None:
                 self._pending[sequence] = Pending(start, rows.copy())
             else:
-                kept = start - pending.start  # -1 if an alternative is computed again
+                kept = start - pending.start  # -1 if the token before them was an alternative, and is computed again
                 pending.rows = np.concatenate([pending.rows[: max(0, kept)], rows[max(0, -kept) :]])
 
     def leave(self, sequence: Sequence) -> None:
