@@ -52,7 +52,7 @@ class ReplyStream:
     gets larger pieces, max_tokens limits the memory, and the engine never waits.
     """
 
-    _router: ReplyRouter
+    _router: ReplyRouter  # of the engine that answers the request
     id: int
     """The id of the request."""
     sequences: InitVar[int]
