@@ -326,10 +326,10 @@ class EngineFile(Protocol):
             NotPageable: This file format does not support the changes.
         """
 
-    def pooling_network(self, output: str) -> Any:
+    def pooling_network(self, output: str, *, exact: bool) -> Any:
         """Returns an openvino.Model as optimum-cli exports pooling models, with "logits" or "last_hidden_state".
 
-        Raises StartError if the file cannot be served, and RuntimeError if OpenVINO cannot make the network.
+        Weights are not rounded for speed if it is `exact`. Raises StartError or RuntimeError if it cannot be made.
         """
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
+from lean_ovms.features.gguf.child import tensors
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from tests.features.pooling.child.rig import Rig
 from tests.makers import zoo_gguf
@@ -44,6 +45,19 @@ def test_a_file_that_would_read_images_is_not_ignored_in_silence(
     caplog.clear()
     load(path, mmproj="none")
     assert "mmproj" not in caplog.text
+
+
+@pytest.mark.slow
+def test_weights_keep_their_values_if_answers_must_not_depend_on_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in models that generate text: other weights are requantized to 8 bits if they are of a certain size."""
+    path, found = zoo_gguf.write(tmp_path / "x.gguf", "qwen3", "Q4_1", **{"qwen3.pooling_type": LAST}), []
+    for sizes, exact in ((range(0), True), (range(1, 1 << 21), True), (range(1, 1 << 21), False)):
+        monkeypatch.setattr(tensors, "ROUNDED", sizes)
+        found.append(load(path, batch_invariant=exact).ask(*prompts())[0][0])
+    assert np.abs(found[1] - found[0]).max() < 1e-6
+    assert np.abs(found[2] - found[0]).max() > 1e-4
 
 
 @pytest.mark.parametrize("name", zoo_gguf.POOLED)

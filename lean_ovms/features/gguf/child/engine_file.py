@@ -56,9 +56,9 @@ class GgufEngineFile:
             raise NotPageable("hidden states are not supported for networks in GGUF files")
         return network.GgufWeights(self._path, adapted=adapted, exact=exact, images=images)
 
-    def pooling_network(self, output: str) -> Any:
-        """Builds the network of a pooling model with this output."""
-        return pooling_network.read(self._path, output)
+    def pooling_network(self, output: str, *, exact: bool) -> Any:
+        """Builds the network of a pooling model with this output; if it is `exact`, weights are not requantized."""
+        return pooling_network.read(self._path, output, exact=exact)
 
 
 def mmproj_files(model: Path, option: str) -> list[Path]:

@@ -30,12 +30,13 @@ from .tensors import opened
 log = logging.getLogger("lean_ovms.gguf")
 
 
-def read(path: Path, output: str) -> ov.Model:
+def read(path: Path, output: str, *, exact: bool = False) -> ov.Model:
     """Builds the network of a GGUF file.
 
     Args:
         path: The path of the file.
         output: The output of the network: "logits" or "last_hidden_state".
+        exact: Whether weights must keep their values, instead of being requantized where that is faster.
 
     Raises:
         StartError: The file cannot be served.
@@ -67,7 +68,7 @@ def read(path: Path, output: str) -> ov.Model:
         )
     texts = _Texts(path, shape, mask, attended, causal=causal)
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
-    with opened(path, header) as tensors:
+    with opened(path, header, exact=exact) as tensors:
         if encoder:
             network = FileEncoder(tensors)
             found = _by_text(network.hidden(tokens, places, texts), shape)

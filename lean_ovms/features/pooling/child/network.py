@@ -101,7 +101,8 @@ class PoolingNetwork:
     def _read(self) -> ov.Model:
         """Reads the network that computes texts, before it is compiled. Raises StartError and RuntimeError."""
         if (single := file_of(self._path)) is not None:
-            return single.pooling_network("logits" if self._config.task in ("rerank", "classify") else HIDDEN[0])
+            output = "logits" if self._config.task in ("rerank", "classify") else HIDDEN[0]
+            return single.pooling_network(output, exact=self._config.batch_invariant)
         model = self._core.read_model(self._path)
         pooling_graph.tabulate_buckets(model, self._core)
         if self._path.name == LANGUAGE_MODEL:
