@@ -308,8 +308,8 @@ class EngineOptions(Options):
     plugin_config: str = _engine("", "OpenVINO properties as a JSON object", json_object=True)
     batch_invariant: bool = _engine(
         False,
-        "give a request the same answer in any batch: compute in f32, without OpenVINO's dynamic quantization, and "
-        "with an f32 KV cache unless another precision is set; slower",
+        "give a greedy request the same answer in any batch: compute in f32, without OpenVINO's dynamic quantization, "
+        "and with an f32 KV cache unless another precision is set; slower",
     )
     cache_size: int = _engine(0, "size of the KV cache in GB; 0 means that cache_memory_percent sets it", low=0)
     cache_memory_percent: int = _engine(
