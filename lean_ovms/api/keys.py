@@ -116,3 +116,8 @@ def kind_of(config: Config) -> type[ApiKeys]:
 def digest_of(secret: str) -> bytes:
     """Returns the SHA-256 hash of a key. The text of a header stands for its bytes, which are hashed."""
     return hashlib.sha256(secret.encode()).digest()
+
+
+def authorization(secret: str) -> str:
+    """Returns the Authorization header for a key, with one character for each byte of it, as headers are read."""
+    return f"Bearer {secret}".encode().decode("latin-1")

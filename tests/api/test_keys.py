@@ -7,10 +7,9 @@ import hmac
 
 import pytest
 
-from lean_ovms.api.keys import ApiKeys, kind_of
+from lean_ovms.api.keys import ApiKeys, authorization, kind_of
 from lean_ovms.config import Config
 from lean_ovms.errors import WrongOptions
-from lean_ovms.features.admin.client import bearer
 from lean_ovms.server.checks import checked
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, post
@@ -46,7 +45,7 @@ def test_t14_it_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("key", ["secret\n", " secret", "schlüssel", "voilà", "Å", "鍵"])
 def test_a_key_in_any_alphabet_is_found_without_the_blanks_around_it(key: str, without: str) -> None:
     config = checked(Config(fake_engine=True, api_key=key, without=without))
-    headers = {"authorization": bearer(config.api_key)}
+    headers = {"authorization": authorization(config.api_key)}
     assert kind_of(config)(config).find(Request("POST", CHAT, headers=headers)) is not None
     assert headers["authorization"].encode("latin-1") == f"Bearer {key.strip()}".encode()
 

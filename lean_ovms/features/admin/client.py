@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...api.keys import authorization
 from ...config import Config
 from ...errors import CommandFailed, StartError
 from ...manifest import ENCRYPTION
@@ -62,7 +63,7 @@ class ServerClient:
         self._root = "" if parts.scheme == "unix" else urlsplit(self.url).path
         self._headers = {"Content-Type": "application/json", "Connection": "close"}
         if api_key:
-            self._headers["Authorization"] = bearer(api_key)
+            self._headers["Authorization"] = authorization(api_key)
         self._own = own
 
     def check(self, path: str) -> None:
@@ -176,11 +177,6 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-
-
-def bearer(secret: str) -> str:
-    """Returns the Authorization header for a key, with one character for each byte of it, as headers are read."""
-    return f"Bearer {secret}".encode().decode("latin-1")
 
 
 def address(config: Config) -> str:

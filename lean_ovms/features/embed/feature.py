@@ -7,5 +7,5 @@ from ...manifest import Feature
 FEATURE = Feature(
     name="embed",
     summary="runs the server inside a Python program, with sockets or without",
-    needs=("admin", "asgi", "websocket"),
+    needs=("asgi", "websocket"),
 )

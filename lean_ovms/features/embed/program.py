@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from ...api.app import App
+from ...api.keys import authorization
 from ...api.response import whole_body
 from ...cli.keywords import of_keywords
 from ...config import Config
@@ -20,7 +21,6 @@ from ...server.run import drain
 from ...transports.http11.server import Server
 from ...types import Json, Request, Response
 from ...types.push import StreamIterator
-from ..admin.client import bearer
 from ..asgi.adapter import asgi
 from .websocket import Closed, LocalWebSocket, WebSocketRefused, connect
 
@@ -110,7 +110,7 @@ class Client:
     def __init__(self, app: App) -> None:
         self._app = app
         key = app.config.api_key
-        self._headers = {"content-type": "application/json", **({"authorization": bearer(key)} if key else {})}
+        self._headers = {"content-type": "application/json", **({"authorization": authorization(key)} if key else {})}
 
     async def chat(self, messages: str | list[Json], **fields: Any) -> str:
         """Returns the answer to a conversation, or to a text; further fields of the request are keyword arguments."""

@@ -164,3 +164,8 @@ def test_texts_in_formats_end(name, style):
         written = read({"format": {"type": "json_schema", "json_schema": arguments, "style": style}}).text
         assert f'"maxLength": {limit}' in written
     assert accepts({"type": "string", "format": name}, json.dumps(text))
+
+
+def test_a_format_does_not_shorten_strings_that_must_be_longer():
+    written = read({"format": {"type": "json_schema", "json_schema": {"format": "email", "minLength": 300}}}).text
+    assert "maxLength" not in written

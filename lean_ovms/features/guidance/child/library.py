@@ -52,7 +52,10 @@ takes more with every token, 17 ms on average with 150,000 tokens."""
 MASK_S = 0.05
 """CPU time of a mask, in the trial and in a step; more ends the request."""
 INLINE_BYTES = 4096
-_COSTLY = (*('"allOf"', '"multipleOf"', '"patternProperties"', '"minProperties"', '"maxProperties"', "%json", "::="),)
+_COSTLY = (
+    *('"allOf"', '"multipleOf"', '"patternProperties"', '"minProperties"', '"maxProperties"'),
+    *("%json", "::="),
+)
 """A tag of at most INLINE_BYTES with none of these in it is read in a thread here, in milliseconds: others may take
 seconds, or any memory, and are read first in a process that can be killed."""
 PARALLEL, MASK_THREADS = 4, 8

@@ -98,9 +98,9 @@ class Rewriter:
 
 
 def limit_format(schema: Json) -> None:
-    """Adds the greatest length of a schema's format."""
+    """Adds the greatest length of a schema's format, unless the schema asks for longer strings."""
     form = schema.get("format")
-    if isinstance(form, str) and form in FORMAT_LENGTHS:
+    if isinstance(form, str) and schema.get("minLength", 0) <= FORMAT_LENGTHS.get(form, -1):
         schema["maxLength"] = min(schema.get("maxLength", math.inf), FORMAT_LENGTHS[form])
 
 
