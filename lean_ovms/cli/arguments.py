@@ -233,9 +233,12 @@ def _text(
     if text is None:
         ours = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "")
         text = ours or of_others.get(row.name)
-    if text and text.startswith("~/") and not row.metadata["secret"]:
-        return os.path.expanduser(text)  # shells do not expand --option=~/file, and nobody expands variables
-    return text
+    return text if text is None or row.metadata["secret"] else _expanded(text)
+
+
+def _expanded(value: Any) -> Any:
+    """Returns a path with the home directory in place of ~, which shells do not expand in --option=~/file."""
+    return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~/") else value
 
 
 @cache
@@ -493,7 +496,7 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, rows, 1)
             raise StartError(f"--options_file {path}: there is no option {key!r}" + (f" ({near[0]}?)" if near else ""))
         try:
-            values[name] = from_json(value, type(rows[name].default))
+            values[name] = _expanded(from_json(value, type(rows[name].default)))
         except ValueError as error:
             shown = json.dumps(value)[:80]
             raise StartError(f"--options_file {path}: {key} must be {error}, not {shown}") from None

@@ -128,10 +128,15 @@ def options_file(directory: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_home_that_no_shell_has_expanded_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    config = parse(["--model_path=~/m"], {"LEAN_OVMS_CACHE_DIR": "~/c", "API_KEY": "~/k"})
-    assert (config.model_path, config.value("cache_dir"), config.api_key) == ("/home/me/m", "/home/me/c", "~/k")
+def test_a_home_that_no_shell_has_expanded_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text('{"log_path": "~/l"}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = parse(
+        ["--model_path=~/m", "--options_file=~/options.json"], {"LEAN_OVMS_CACHE_DIR": "~/c", "API_KEY": "~/k"}
+    )
+    paths = (config.model_path, config.value("cache_dir"), config.log_path)
+    assert paths == tuple(str(tmp_path / name) for name in "mcl")
+    assert config.api_key == "~/k"
 
 
 def test_an_options_file_is_behind_flags_and_environment(tmp_path: Path) -> None:

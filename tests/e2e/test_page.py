@@ -984,6 +984,11 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
             page.locator("#model option").first.wait_for(state="attached")
             assert page.input_value("#model") == "private-one"
             assert page.locator("#key").is_hidden()
+            page.goto(process.url + "/docs")
+            page.get_by_text("This server wants its API key.").wait_for()
+            page.fill("#key", "voilà")
+            page.press("#key", "Enter")
+            page.locator("details").first.wait_for(state="attached")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,9 @@ __all__ = [
     "running",
     "setup_logging",
 ]
-CHAT, DONE, REALTIME = "/v1/chat/completions", b"[DONE]", "/v1/realtime"
+CHAT, REALTIME = "/v1/chat/completions", "/v1/realtime"
+DATA, DONE = b"data: ", b"[DONE]"
+"""What begins the line with the data of a server-sent event, and the data of the last one, which is no event."""
 LINES = ("Content-Type", "application/x-ndjson")
 """The header of streams in which each line is an event, as those of Ollama's API are."""
 
@@ -143,10 +145,11 @@ class Client:
             if isinstance(response.body, bytes):
                 _content(response.status, response.body)
                 return
-            read = _lines if LINES in response.headers else _blocks
+            before = b"" if LINES in response.headers else DATA
             async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
-                async for block in read(pieces):
-                    yield _event(block)
+                async for line in _lines(pieces):
+                    if line.startswith(before) and (data := line[len(before) :]) not in (b"", DONE):
+                        yield _event(data)
         finally:
             await response.aclose()
 
@@ -193,32 +196,17 @@ def _refusal(status: int, content: Any) -> ClientError:
 
 
 async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yields each line that is not empty."""
+    """Yields each line of a body."""
     rest = b""
     async for data in body:
         *lines, rest = (rest + data).split(b"\n")
-        for line in filter(None, lines):
+        for line in lines:
             yield line
-
-
-async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yields the data of each event, except for the terminator [DONE]."""
-    rest = b""
-    async for data in body:
-        *blocks, rest = (rest + data).split(b"\n\n")
-        for block in blocks:
-            lines = [line[6:] for line in block.split(b"\n") if line.startswith(b"data: ")]
-            if lines and lines[0] != DONE:
-                yield lines[0]
 
 
 def _event(data: bytes) -> Any:
     event = orjson.loads(data)
-    if (
-        isinstance(event, dict)
-        and event.get("error")
-        and isinstance(event["error"], dict | str)
-        and "choices" not in event
-    ):
+    error = event.get("error") if isinstance(event, dict) and "choices" not in event else None
+    if error and isinstance(error, dict | str):
         raise _refusal(500, event)
     return event
